@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from benchmarks.pictures import costs, curves, spaces
+from benchmarks.pictures import costs, curves, search, spaces
 from benchmarks.records import ROOT
 
 DOCS = ROOT.parent / "docs"
@@ -22,6 +22,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "adapted_neighbours.svg": lambda: spaces.draw_topics(spaces.topics()),
     "training_costs.svg": lambda: costs.draw_trainings(costs.trainings()),
     "adapted.svg": lambda: costs.draw_adapted(costs.adapted_scores()),
+    "hybrid.svg": lambda: search.draw_gains(search.gains()),
     "domain_costs.svg": lambda: costs.draw_domains(costs.domain_gains(), costs.domain_seconds()),
 }
 """File name -> figure. Backgrounds are white, so that they are read on a dark page too."""

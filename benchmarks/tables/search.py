@@ -25,23 +25,26 @@ KEPT, MADE = "adapt, keep_index", ", queries made from documents"
 ENCODERS = {"minilm": "all-MiniLM-L6-v2", "mpnet": "all-mpnet-base-v2"}
 
 
-def rows_of(encoder: str, rows: Mapping[str, str], *studies: str) -> Table:
+def rows_of(
+    encoder: str, rows: Mapping[str, str], *studies: str, collections: Mapping[str, str] = COLLECTIONS
+) -> Table:
     """Return the table of an encoder: its base model's nDCG@10, then the differences of rows to it.
 
     Args:
         encoder: in the records.
         rows: names in the records by label.
         studies: that have them.
+        collections: titles by name in the records.
     """
 
     def runs(**data: str) -> Runs:
         return tuple({"study": study, "encoder": encoder, **data} for study in studies)
 
-    of = {name: runs(data=name) for name in COLLECTIONS} | {"mean": runs()}
+    of = {name: runs(data=name) for name in collections} | {"mean": runs()}
     parts: dict[str, Part] = {BASE: {"of": of, "metric": "rows/start/ndcg@10", "show": number("{:.2f}")}}
     for label, name in rows.items():
         parts[label] = {"of": of | {"lowest": runs()}, "metric": f"rows/{name}/difference"}
-    titles = COLLECTIONS | {"mean": "mean"}
+    titles = {**collections, "mean": "mean"}
     columns = [(title, {"which": which, "show": number("{:+.2f}")}) for which, title in titles.items()]
     return Table("row", parts, [*columns, ("lowest", {"which": "lowest", "show": lowest("{:+.2f}")})])
 
@@ -64,8 +67,14 @@ HEADLINE = Sentence(
         for of, show in _SHOWN.items()
     },
 )
-_ADAPTED = ("adapt", "adapt, refine_documents", f"adapt{MADE}", KEPT, f"{KEPT}{MADE}")
-ADAPTED = {encoder: rows_of(encoder, {name: name for name in _ADAPTED}, "search_choices") for encoder in ENCODERS}
+_ADAPTED = {
+    "adapt-search": "adapt",
+    "adapt-search, refine_documents": "adapt, refine_documents",
+    f"adapt-search{MADE}": f"adapt{MADE}",
+    "adapt-search --keep-index": KEPT,
+    f"adapt-search --keep-index{MADE}": f"{KEPT}{MADE}",
+}
+ADAPTED = {encoder: rows_of(encoder, _ADAPTED, "search_choices") for encoder in ENCODERS}
 _HYBRID = {
     "BM25 alone": "BM25",
     "both, RRF": "start, RRF",
@@ -83,7 +92,20 @@ _HYBRID = {
 }
 _BESIDE = {"base model + BM25": "start", "adapt-search + BM25": "adapt", "adapt-search --keep-index + BM25": KEPT}
 HYBRID = {encoder: rows_of(encoder, _HYBRID, "hybrid") for encoder in ENCODERS}
-HYBRID_SHORT = rows_of("minilm", {"both, RRF": "start, RRF", "adapt-search + BM25": "adapt + BM25, 0.2"}, "hybrid")
+_OF_LANGUAGE_MODELS = {
+    "BM25 alone": "BM25",
+    "both, RRF": "start, RRF",
+    "adapt-search": "adapt",
+    "adapt-search and BM25, RRF": "adapt, RRF",
+    "adapt-search + BM25": "adapt + BM25, 0.2",
+    "adapt-search + BM25, share 0.3": "adapt + BM25, 0.3",
+}
+LANGUAGE_MODELS = rows_of(
+    "smollm2",
+    _OF_LANGUAGE_MODELS,
+    "hybrid_language_models",
+    collections={name: COLLECTIONS[name] for name in ("med", "cran")},
+)
 
 
 def share_table() -> Table:
@@ -146,7 +168,8 @@ def chosen_on_the_others(found: Sequence[Sequence[dict[str, float]]]) -> list[fl
 def regret_table() -> Table:
     """Return the table of how a choice without judgements compares with the best transform of each collection."""
     rows: dict[str, dict[str, str]] = {}
-    for (encoder, called), name in product(ENCODERS.items(), ("adapt", KEPT)):
+    commands = {"adapt-search": "adapt", "adapt-search --keep-index": KEPT}
+    for (encoder, called), (command, name) in product(ENCODERS.items(), commands.items()):
         found = [record for record in records("search_choices") if record["encoder"] == encoder]
         trials: list[Any] = [record["trials"][name] for record in found]
         best = statistics.mean(max(0.0, *(trial["difference"] for trial in of_one)) for of_one in trials)
@@ -156,5 +179,5 @@ def regret_table() -> Table:
             mean = statistics.mean(gains)
             row |= {f"mean{suffix}": f"{mean:+.2f}", f"lowest{suffix}": f"{min(gains):+.2f}"}
             row[f"regret{suffix}"] = f"{best - mean:.2f}"
-        rows[f"{name}, {called}"] = row
+        rows[f"{command}, {called}"] = row
     return of_texts("row", rows)

@@ -259,7 +259,7 @@ class HybridSearch:
 
     def _nearest(self, embedded: Floats, count: int, nearest: Nearest | None) -> list[np.ndarray]:
         """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries; none for zero."""
-        has_embedding = self.embeddings.any(axis=1)
+        has_embedding = np.asarray(self.embeddings.any(axis=1))
         if nearest is None:
             scores = np.where(has_embedding, embedded @ self.embeddings.T, -np.inf)
             numbers = [_first(row, count) for row in scores]
@@ -271,7 +271,7 @@ class HybridSearch:
         ]
 
     def _find_weight(self, queries: Sequence[str], share: float) -> float:
-        has_embedding = self.embeddings.any(axis=1)
+        has_embedding = np.asarray(self.embeddings.any(axis=1))
         rows = slice(None) if has_embedding.all() else has_embedding
         embeddings = self.embeddings[rows]
         blocks = ((embedded @ embeddings.T, bm25[:, rows]) for _, embedded, bm25 in self._blocks(queries))

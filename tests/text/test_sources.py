@@ -96,6 +96,12 @@ def test_addresses_of_files_are_streamed(monkeypatch):
             read_sentences(wrong)
 
 
+@pytest.mark.parametrize("name", ["a.txt.zst", "corpus.jsonl.lz4"])
+def test_a_file_that_must_be_unpacked_is_named(tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name}.*unpack it"):
+        read_sentences(write(tmp_path / name, "a"))
+
+
 def test_brackets_in_the_name_of_a_file_are_no_pattern(tmp_path):
     for name, row in (("a[1].json", "here"), ("a1.json", "not asked for")):
         (tmp_path / name).write_text(json.dumps({"text": row}) + "\n")
