@@ -174,7 +174,7 @@ def test_scores_are_those_of_the_cut_model(decoder, prompt, dev):
         assert step is None or torch.equal(step[0], one.transform.matrix)  # type: ignore[union-attr]
         model = one.encoder(decoder)
         model = model if one.transform is None else pipeline.with_dense(model, *one.transform)
-        gain, general = scores.of(one)
+        gain, general = scores.gain_and_general(one)
         assert general == pytest.approx(graded_spearman(model), abs=0.1)
         if dev is None:
             words = compared.compare(encode(model, corpus.held_out)).word_overlap
@@ -270,6 +270,7 @@ def test_too_little_time(decoder, tmp_path, monkeypatch):
     found = run(decoder, tmp_path / "out", dev=DEV)
     assert found.candidates == []
     assert details(found).not_tried == ("further layers, as the time was up",)
+    assert "time" in found.reason
 
 
 def test_what_counts_as_a_language_model(decoder, folder, tmp_path, still_encoder):

@@ -103,6 +103,6 @@ def test_what_is_measured_of_a_batch_in_two_parts():
     assert weights.masked_negatives.isnan()
     found = torch.cat([kept.of_anchors(0, 1), kept.of_anchors(1, 4)])
     assert torch.equal(found, (given < 0.2).double())
-    weights.measure(kept)
+    weights.record(kept)
     assert float(weights.masked_negatives) == pytest.approx(1 - sum(left) / 20)
     assert int(weights.anchors_without_negatives) == left.count(0) == 1
