@@ -87,6 +87,7 @@ _HYBRID = {
     "**adapt-search + BM25**": "adapt + BM25, 0.2",
     "adapt-search + BM25, share 0.3": "adapt + BM25, 0.3",
     "adapt-search + BM25, weight from documents": "adapt + BM25, 0.2, weight from documents",
+    "adapt-search + BM25, encoder's first 100 alone": "adapt + BM25, 0.2, encoder's first 100",
     "adapt-search --keep-index": KEPT,
     "adapt-search --keep-index + BM25": f"{KEPT} + BM25, 0.2",
 }

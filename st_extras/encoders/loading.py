@@ -16,7 +16,7 @@ import sentence_transformers
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, WeightedLayerPooling
 from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from torch import nn
 
@@ -97,6 +97,8 @@ def load_encoder(
     if pooling is None:
         check_pools(path, options)
     model = _loaded(path, device, options)
+    if pooling is None:
+        check_pooling(model, path)
     _give_padding_token(model)
     if layers is not None:
         keep_layers(model, layers)
@@ -200,6 +202,30 @@ def check_complete(folder: Path) -> None:
             f"{str(folder)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
             "the pooling, is not: save the model again."
         )
+    if not folder.is_dir():  # an id of the hub, whose files are elsewhere
+        return
+    for module in _read_config(folder, "modules.json", {}):
+        name, (package, _, kind) = module.get("path"), str(module.get("type")).rpartition(".")
+        known = package.startswith("sentence_transformers") and kind != "Normalize"  # whose folder may be empty
+        if name and known and not (folder / name).is_dir():
+            raise ValueError(f"{str(folder)!r} is incomplete: the folder {name} of its {kind} is missing.")
+
+
+def check_pooling(model: SentenceTransformer, path: str | PathLike[str]) -> None:
+    """Refuse a model whose token embeddings no module pools, which would fail at its first text.
+
+    A transformer that outputs a sentence embedding, as CLIP's does, needs no pooling.
+
+    Raises:
+        ValueError: if the transformer outputs token embeddings, and nothing or only Normalize and Dense follow it.
+    """
+    first, *others = [*model] or [None]
+    outputs_tokens = isinstance(first, Transformer) and first.module_output_name == "token_embeddings"
+    if outputs_tokens and all(isinstance(module, Normalize | Dense) for module in others):
+        raise ValueError(
+            f"{str(path)!r} must be an encoder with one pooled embedding of each text, got one without pooling: "
+            "load it with load_encoder(..., pooling='mean') and save that."
+        )
 
 
 def _give_padding_token(model: SentenceTransformer) -> None:
@@ -267,7 +293,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     body: Any = _transformer(model).auto_model
     config = body.config
     total = int(config.num_hidden_layers)
-    if check_count("layers", layers, 1, total) == total:
+    if (layers := check_count("layers", layers, 1, total)) == total:
         return
     stacks = [m for m in body.modules() if isinstance(m, nn.ModuleList) and len(m) == total]
     if len(stacks) != 1:

@@ -2,21 +2,32 @@
 
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 from transformers.utils import logging
 
-from tests.architectures import table
 from tests.architectures.encoders import ARCHITECTURES
-from tests.architectures.methods import outcomes
-from tests.architectures.world import World
+from tests.architectures.methods import METHODS, Fault, cells
+
+PAGE = Path(__file__).parents[2] / "docs" / "encoders.md"
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def table(found: dict[str, dict[str, str]]) -> str:
+    """The table, of which encoders with equal cells share a row."""
+    lines = ["| encoder | " + " | ".join(METHODS) + " |", "|---" * (len(METHODS) + 1) + "|"]
+    alike: dict[str, list[str]] = {}
+    for name, row in found.items():
+        alike.setdefault(" | ".join(row.values()), []).append(name)
+    return "\n".join([*lines, *(f"| {', '.join(names)} | {row} |" for row, names in alike.items())])
+
+
+def read() -> dict[str, dict[str, str]]:
+    """The cells of the page, by encoder and method."""
+    rows = [line.strip("|").split("|") for line in PAGE.read_text(encoding="utf8").splitlines() if line[:1] == "|"]
+    stripped = [[text.strip() for text in row] for row in rows]
+    titles = stripped[0][1:]
+    return {name: dict(zip(titles, row[1:], strict=True)) for row in stripped[2:] for name in row[0].split(", ")}
 
 
 def main() -> int:
@@ -24,16 +35,17 @@ def main() -> int:
     torch.set_num_threads(1)
     found, faults = {}, 0
     for name in ARCHITECTURES:
-        start = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = outcomes(World(name, Path(folder) / "model"))
-        for method, outcome in found[name].items():
-            if outcome.kind == "fault":
+            try:
+                found[name] = cells(name, Path(folder) / "model")
+            except Fault as fault:
                 faults += 1
-                _say(f"{name}, {method}: {outcome.note}")
-        _say(f"{name}: {time.process_time() - start:.1f} s")
-    table.PAGE.write_text(table.render(found), encoding="utf8")
-    _say(f"{len(found)} encoders, {faults} faults: {table.PAGE}")
+                sys.stdout.write(f"{name}: {fault}\n")
+    if not faults:
+        text = PAGE.read_text(encoding="utf8")
+        start, end = text.index("| encoder |"), text.rindex("|\n") + 1
+        PAGE.write_text(text[:start] + table(found) + text[end:], encoding="utf8")
+    sys.stdout.write(f"{len(found)} encoders, {faults} faults: {PAGE}\n")
     return 1 if faults else 0
 
 

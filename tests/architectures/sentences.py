@@ -20,5 +20,3 @@ MORE = [
     "the children read books near the river",
 ]
 CORPUS = [*SENTENCES, *MORE, "query: a cat", "query: the dog", "cat", "dog"] * 9
-ONE_WORD = ["cat", "dog", "park", "river", "a"]
-"""Candidates for a text of a single content token."""

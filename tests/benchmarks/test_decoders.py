@@ -4,14 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks import decoders
 from benchmarks.records import records
 from benchmarks.studies import Options
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset
-from st_extras.modules import AllButTheTopPostProcessor, WhiteningPostProcessor
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
 
@@ -24,9 +22,8 @@ def folder(tmp_path_factory):
     return build_decoder(path, num_hidden_layers=4, pad=True, tie_word_embeddings=True)
 
 
-@pytest.mark.parametrize("way", ["plain", "eol"])
-def test_one_pass_gives_what_cut_encoders_give(folder, way):
-    template = decoders.TEMPLATES.get(way, "{}")
+def test_one_pass_gives_what_cut_encoders_give(folder):
+    template = decoders.TEMPLATES["eol"]
     model = load_encoder(folder, prompt_template=template, device="cpu")
     found = decoders.encode(model, TEXTS, [1, 3, 4])
     for k, layer in enumerate((1, 3, 4)):
@@ -52,38 +49,6 @@ def test_echo_pools_the_second_copy(folder):
         assert 0 < len(second) < len(tokens)
         np.testing.assert_allclose(found[0, i], tokens[second].mean(dim=0), atol=5e-6)
         np.testing.assert_allclose(found[3, i], tokens[-1], atol=5e-6)
-
-
-def test_in_both_directions_a_token_sees_what_follows_but_no_padding(folder, monkeypatch):
-    model = load_encoder(folder, device="cpu", prompt_template="{}")
-    alone = np.concatenate([decoders.encode(model, [text], [2, 4], "both") for text in TEXTS], axis=2)
-    np.testing.assert_allclose(decoders.encode(model, TEXTS, [2, 4], "both"), alone, atol=5e-6)
-    monkeypatch.setattr(decoders, "pooled", lambda tokens, mask: tokens[:, 0].expand(4, -1, -1))
-    for way, same in (("plain", True), ("both", False)):
-        sat, ran = decoders.encode(model, ["a cat sat", "a cat ran"], [4], way)[0, 0]
-        assert np.allclose(sat, ran) == same
-
-
-def test_a_text_of_one_token_keeps_it():
-    tokens, mask = torch.ones(1, 3, 2), torch.tensor([[1, 0, 0]])
-    assert decoders.pooled(tokens, mask).tolist() == [[[1.0, 1.0]]] * 4
-
-
-def test_steps_are_the_library_s(folder):
-    model = load_encoder(folder, pooling="mean", device="cpu")
-    pairs, corpus = TEXTS[:6], [f"{text} {other}" for text in SENTENCES for other in SENTENCES]
-    gold = np.arange(3.0)
-    steps = decoders.steps_of(model.encode(corpus))
-    assert list(steps) == ["soft", "top"]  # the tiny decoder has 16 dimensions
-    wanted = {
-        "soft": WhiteningPostProcessor.attach(model, epsilon=decoders.SOFT, corpus=corpus),
-        "top": AllButTheTopPostProcessor.attach(model, corpus=corpus),
-    }
-    for name, refined in wanted.items():
-        mean, kernel = steps[name]
-        np.testing.assert_allclose((model.encode(pairs) - mean) @ kernel, refined.encode(pairs), atol=2e-4)
-        expected = decoders.score_step(refined.encode(pairs), gold, None)
-        assert decoders.score_step(model.encode(pairs), gold, steps[name]) == pytest.approx(expected)
 
 
 def test_a_study_resumes(folder, tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import torch
 from benchmarks import domain_rows, domains
 from st_extras.modules import WhiteningPostProcessor
 from tests.fixtures import SENTENCES
-from tests.helpers import draw
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 TOPICS = [WORDS[i::4] for i in range(4)]
@@ -30,12 +29,6 @@ def domain(monkeypatch):
     return domains.Domain("made up", sorted(texts(300, 0)[0]), test, labels, SENTENCES[:8], [0.0, 1.0, 2.0, 3.0])
 
 
-@pytest.fixture
-def cell(domain, encoder, monkeypatch):
-    monkeypatch.setattr(domains, "encoder", lambda name: encoder)
-    return domains.Cell("tiny", domain)
-
-
 def test_held_out_texts_are_not_fitted_on(domain):
     order = domain.order(0)
     assert len(set(order)) == len(order) == 220
@@ -49,29 +42,3 @@ def test_a_transform_of_statistics_is_that_of_the_module(encoder):
     matrix, offset = domain_rows.STEPS["whitened softly 0.1"](embeddings, sentences, 0)
     model = WhiteningPostProcessor.attach(encoder, epsilon=0.1, corpus=sentences)
     assert torch.allclose(embeddings @ matrix + offset, domains.encoded(model, sentences), atol=1e-4)
-
-
-@pytest.mark.parametrize("row", [row for row in domain_rows.STEPS if row != "whitened to 128"])
-def test_every_transform_gives_finite_embeddings(row):
-    sentences = texts(150, 4)[0]
-    matrix, offset = domain_rows.STEPS[row](draw(150, 16).double(), sentences, 0)
-    assert torch.isfinite(draw(5, 16).double() @ matrix + offset).all()
-
-
-def test_a_baseline_needs_no_encoder(domain):
-    cell = domains.Cell("none such", domain)
-    [(row, found)] = domains.run_row(cell, "TF-IDF of words", 0)
-    assert row == "TF-IDF of words"
-    assert 0 < found["scores"]["mean"] <= 100
-
-
-@pytest.mark.parametrize("row", ["start", "neighbours, gentle", "SIF of input embeddings", "RepAL sentence term 0.3"])
-def test_rows_have_scores_and_the_label_free_score(cell, row):
-    [(name, found)] = domains.run_row(cell, row, 0)
-    assert name == row
-    assert 0 < found["scores"]["mean"] <= 100
-    if row.startswith("SIF"):
-        assert "judge" not in found
-    else:
-        assert (found["judge"]["gain"] == 0) is (row == "start")
-        assert -100 <= found["scores"]["stsb_test"] <= 100

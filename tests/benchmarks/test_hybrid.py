@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import hybrid, retrieval
-from benchmarks.tables import search
-from st_extras.search import HybridSearch, bm25_weight
+from st_extras.search import HybridSearch
 from tests.benchmarks.test_retrieval import TEXTS, data  # noqa: F401, a fixture
 
 draw = np.random.default_rng(0)
@@ -45,15 +44,6 @@ def test_first_scores_are_scaled_and_added(fuse, scale):
     np.testing.assert_allclose(fuse(DENSE, BM25), expected)
 
 
-@pytest.mark.parametrize("union", [True, False])
-def test_the_first_documents_of_both_sides_are_added(union):
-    found = hybrid.weighted(DENSE, BM25, 0.5, union=union)
-    for query in range(3):
-        places = {*first(DENSE[query].tolist(), True), *(first(BM25[query].tolist(), False) if union else [])}
-        for i in range(150):
-            assert found[query, i] == (DENSE[query, i] + 0.5 * BM25[query, i] if i in places else -np.inf)
-
-
 def test_a_record_is_what_hybrid_search_finds(data, encoder, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(retrieval, "load_encoder", lambda **_: encoder)
     record = hybrid.score("mpnet", {}, "med", data, tmp_path, shares=[0.1, 0.2])
@@ -69,18 +59,3 @@ def test_a_record_is_what_hybrid_search_finds(data, encoder, tmp_path, monkeypat
     metrics = evaluator.compute_metrics(hits)
     assert record["rows"]["start + BM25, 0.1"]["ndcg@10"] == pytest.approx(100 * metrics["ndcg@k"][10], abs=0.01)
     assert {"BM25", "start, RRF", "adapt, DBSF", "adapt, keep_index + BM25, 0.2"} <= record["rows"].keys()
-
-
-def test_a_share_is_chosen_on_the_other_collections():
-    gains = [[1.0, 1.0, 9.0], [2.0, 2.0, 2.0], [5.0, -1.0, 5.0]]
-    assert search.best_on_the_others(gains) == [1.0, 1.0, 2.0]
-
-
-def test_weights_are_those_of_the_package():
-    rows = list(hybrid.rows_of("x", DENSE[:2], BM25[:2], (DENSE[:1], BM25[:1]), [0.3]))
-    weights = {name: weight for name, _, weight in rows if weight}
-    assert weights == {
-        "x + BM25, 0.3": bm25_weight(DENSE[:2], BM25[:2], 0.3),
-        "x + BM25, 0.2, encoder's first 100": bm25_weight(DENSE[:2], BM25[:2]),
-        "x + BM25, 0.2, weight from documents": bm25_weight(DENSE[:1], BM25[:1]),
-    }

@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from benchmarks.records import records
-from benchmarks.tables import pages, search, selection
+from benchmarks.tables import pages
 from benchmarks.tables.studies import index_table, record_counts, studies_of
 
 
@@ -57,26 +57,3 @@ def test_the_index_counts_every_record_and_knows_who_reads_it():
     assert {name: count for name, count in counted.items() if count} == record_counts()
     assert studies_of(pages.table("claims")) >= {"foundation", "more_seeds", "repal", "own_encoder_better"}
     assert any("`foundation`" in line and "(../docs/results.md)" in line for line in lines)
-
-
-def test_a_choice_made_on_the_other_collections():
-    def trials(*gains: float) -> list[dict[str, float]]:
-        return [
-            {"whitened": share, "judge": score, "error": 0.1, "difference": gain}
-            for share, gain, score in zip((0.5, 1.0), gains, (-0.05, 0.2), strict=True)
-        ]
-
-    found = [trials(1.0, 3.0), trials(2.0, 5.0), trials(1.0, -4.0)]
-    assert [search.chosen_gain(found[0], 0.5, tolerance) for tolerance in (0.0, 1.0)] == [0.0, 1.0]
-    # without the third collection the strength 1 is best and loses 4 there; with it, it loses too much elsewhere
-    assert search.chosen_on_the_others(found) == [1.0, 2.0, -4.0]
-
-
-def test_checkpoints_picked_without_labels():
-    checkpoints = [
-        {"step": 1, "dev_spearman": 0.5, "training_loss": None, "signals": {selection.SIGNAL: 0.3}},
-        {"step": 2, "dev_spearman": 0.7, "training_loss": 2.0, "signals": {selection.SIGNAL: 0.9}},
-        {"step": 3, "dev_spearman": 0.6, "training_loss": 1.0, "signals": {selection.SIGNAL: 0.1}},
-    ]
-    assert selection.picked_step(checkpoints) == 2
-    assert [score(checkpoints).index(max(score(checkpoints))) for score in selection.SCORES.values()] == [1, 2, 2]

@@ -5,8 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from benchmarks import pairs
-from st_extras.evaluation import STSDataset, STSEvaluator
-from tests.fixtures import SENTENCES
+from st_extras.evaluation import STSDataset
 
 DEV = STSDataset("stsb_dev", ["a", "b", "c", "a"], ["x", "y", "z", "x"], [1, 2, 3, 4], ["g"] * 4)
 ONE = STSDataset("one", ["x", "b", "p", "q"], ["a", "z", "p", "r"], [1, 2, 3, 4], ["one"] * 4)  # x-a, turned round
@@ -31,39 +30,3 @@ def test_scores_without_the_pairs_of_dev():
     found = pairs.pair_figures([ONE, TWO], cosines, DEV)["without_dev"]
     assert found == pytest.approx({"one": 100 * spearmanr([2, 3, 4], [0.1, 0.3, 0.2]).statistic, "average": 50.0})
     assert pairs.pair_figures([ONE], cosines, ONE)["without_dev"] == {}  # nothing is left
-
-
-def test_correlations_of_many_draws_are_those_of_each():
-    generator = np.random.default_rng(0)
-    gold, cosines = generator.integers(4, size=(5, 30)).astype(float), generator.normal(size=(5, 30)).round(1)
-    expected = [100 * spearmanr(*rows).statistic for rows in zip(gold, cosines, strict=True)]
-    assert pairs.correlations(gold, cosines) == pytest.approx(expected)
-    assert pairs.correlations(np.ones((1, 4)), np.array([[1.0, 2.0, 3.0, 4.0]])).tolist() == [0.0]
-
-
-def test_every_record_resamples_the_same_pairs():
-    generator = np.random.default_rng(1)
-    gold = generator.normal(size=60)
-    cosines = gold + generator.normal(size=60)
-    texts = [str(number) for number in range(60)]
-    data = STSDataset("sts12", texts, texts, gold.tolist(), ["s"] * 60)
-    plain, turned, other = (
-        np.array(pairs.pair_figures([data], {"sts12": found}, DEV)["resampled"])
-        for found in (cosines, np.exp(cosines), gold + generator.normal(size=60))
-    )
-    assert plain.tolist() == turned.tolist()  # ranks are what counts
-    assert plain.shape == (pairs.RESAMPLES,)
-    assert plain.mean() == pytest.approx(100 * spearmanr(gold, cosines).statistic, abs=3)
-    assert 1 < plain.std() < 20
-    independent = np.random.default_rng(2).permutation(other)
-    assert np.std(plain - other) != pytest.approx(np.std(plain - independent), rel=1e-3)
-
-
-def test_cosines_are_kept_and_scores_stay(encoder):
-    rows = (SENTENCES[:-1], SENTENCES[1:], list(range(len(SENTENCES) - 1)), ["g"] * (len(SENTENCES) - 1))
-    data = [STSDataset(name, *rows) for name in ("sts12", "sts13")]  # type: ignore[arg-type]
-    keeping = pairs.KeepsCosines(data, write_csv=False)
-    assert keeping(encoder) == STSEvaluator(data, write_csv=False)(encoder)
-    assert keeping.cosines.keys() == {"sts12", "sts13"}
-    vectors = encoder.encode(SENTENCES, normalize_embeddings=True)
-    assert keeping.cosines["sts12"] == pytest.approx((vectors[:-1] * vectors[1:]).sum(axis=1), abs=1e-5)

@@ -86,12 +86,6 @@ def test_a_later_record_of_the_same_run_counts(results):
     assert render.values(runs("grid/simcse"), ["average"]).by_seed() == {0: 2.0}
 
 
-def test_a_record_that_was_added_is_read(study):
-    assert len(render.values(SIMCSE, ["average"]).all()) == 3
-    append("study", "simcse-9", {"method": "simcse", "seed": 9, "average": 0.0})
-    assert len(render.values(SIMCSE, ["average"]).all()) == 4
-
-
 def test_a_sentence_and_known_texts(study):
     cell = {"of": BASE, "metric": "dev", "show": render.number("{:.0f}")}
     assert Sentence("from {base} on", {"base": cell}).written() == "from 51 on"

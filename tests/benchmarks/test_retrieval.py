@@ -12,7 +12,6 @@ from benchmarks.records import records
 from benchmarks.studies import Options, named_study
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
-from st_extras.search import refinement
 from tests.fixtures import SENTENCES
 from tests.helpers import draw
 
@@ -22,40 +21,6 @@ TEXTS = [" ".join(random.Random(i).choices(WORDS, k=4)) for i in range(120)]
 
 def unit(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.nn.functional.normalize(draw(*shape, seed=seed).float() + 1, dim=1)
-
-
-def test_smoothing_and_hubness_are_those_of_plain_loops(monkeypatch):
-    monkeypatch.setattr(refinement, "_BLOCK", 7)
-    queries, documents = unit(3, 6), unit(20, 6, seed=1)
-    cosines = (documents @ documents.T).numpy()
-    smoothed, scores = [], (queries @ documents.T).numpy()
-    for i, row in enumerate(cosines):
-        near = sorted((j for j in range(20) if j != i), key=lambda j: -row[j])
-        mixed = documents[i].numpy() + 0.25 * np.mean([documents[j].numpy() for j in near[:5]], axis=0)
-        smoothed.append(mixed / np.linalg.norm(mixed))
-        scores[:, i] -= 0.25 * np.mean([row[j] for j in near[:10]])
-    np.testing.assert_allclose(retrieval.smooth(documents), smoothed, atol=1e-5)
-    np.testing.assert_allclose(retrieval.without_hubs(queries, documents), scores, atol=1e-5)
-
-
-def test_ranks_are_fused():
-    found = retrieval.fuse(torch.tensor([[0.3, 0.2, 0.1]]), np.array([[0.0, 5.0, 1.0]]))
-    np.testing.assert_allclose(found, [[1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 63 + 1 / 62]])
-
-
-def test_the_rows_move_queries_and_documents_by_their_own_means():
-    queries, documents = unit(9, 16), unit(120, 16, seed=1)
-    lexical = draw(9, 120, seed=2).numpy()
-    rows = {name: np.asarray(scores) for name, scores in retrieval.similarities(queries, documents, TEXTS, lexical)}
-    assert all(scores.shape == (9, 120) and np.isfinite(scores).all() for scores in rows.values())
-    means = {"one mean": (documents, documents), "own means": (queries, documents)}
-    for name, of in means.items():
-        q, d = (rows_ - mean.mean(dim=0) for rows_, mean in zip((queries, documents), of, strict=True))
-        expected = [[float(torch.cosine_similarity(one, other, dim=0)) for other in d] for one in q]
-        np.testing.assert_allclose(rows[name], expected, atol=1e-5)
-    kept = torch.nn.functional.normalize(queries - 0.5 * queries.mean(dim=0)) @ documents.T
-    np.testing.assert_allclose(rows["queries alone: minus half the mean"], kept, atol=1e-5)
-    assert len({scores.tobytes() for scores in rows.values()}) == len(rows), "every row is another"
 
 
 @pytest.mark.parametrize("made", [False, True])
@@ -114,15 +79,3 @@ def test_a_study_resumes_and_encodes_once(data, encoder, tmp_path, monkeypatch):
     file.unlink()
     with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3"):
         retrieval.run(study, options)
-
-
-def test_the_record_of_choices(data, encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(retrieval, "load_encoder", lambda **_: encoder)
-    record = search_choices.score("mpnet", {}, "med", data, tmp_path)
-    assert (record["queries"], record["documents"], record["made"]) == (9, 120, 0)  # no document has two sentences
-    start, *adapted = record["rows"].items()
-    assert start[0] == "start"
-    assert [row["difference"] for name, row in adapted if "BM25" not in name and "refine" not in name] == [0.0] * 4
-    steps = [(step.strength, step.own_mean) for step in search_choices.STEPS]
-    assert len({one["difference"] for trials in record["trials"].values() for one in trials}) > 5
-    assert all([(one["whitened"], one["own_mean"]) for one in trials] == steps for trials in record["trials"].values())

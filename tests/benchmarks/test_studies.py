@@ -26,7 +26,8 @@ def faults(study: dict[str, Any]) -> list[str]:
             "no such loss": any(_missing(loss) for loss in losses),
             "no seeds": not method["seeds"],
             "the last step is not evaluated": method["steps"] % method["eval_steps"] != 0,
-            "no such complementary method": method.get("complementary", name) not in {*study["methods"], "minilm"},
+            "no such complementary method": method.get("complementary", name)
+            not in {*study["methods"], "minilm", "whitened"},
             "no such start": method.get("start", name) not in study["methods"],
             "unknown masking": not set(method.get("masking", {})) <= MASKING,
         }
@@ -81,21 +82,6 @@ def test_the_entrance_hands_a_study_and_the_options_on(tmp_path, monkeypatch):
     monkeypatch.delenv("ST_EXTRAS_DATA", raising=False)
     with pytest.raises(SystemExit, match="--data"):
         entrance.main(["run", "floors", "--data", ""])
-
-
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit):
-        entrance.main(["--help"])
-    printed = capsys.readouterr().out
-    assert all(
-        f"\n    {name} " in printed for name in ("run", "list", "tables", "pictures", "speed", "scale", "hashes")
-    )
-
-
-def test_the_corpus_is_cut_to_the_sentences_of_a_study(tmp_path):
-    (tmp_path / "text.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
-    assert studies.corpus_sentences({"corpus": "text.txt"}, tmp_path) == ["one", "two", "three"]
-    assert studies.corpus_sentences({"corpus": "text.txt", "sentences": 2}, tmp_path) == ["one", "two"]
 
 
 def test_unseen_sentences_are_short_ones_that_no_scored_set_holds(tmp_path, monkeypatch):

@@ -56,17 +56,6 @@ def test_the_weights_that_a_cell_needs_are_made_first(options, ran):
     assert len(ran) == 8, "a cell with a record was run again"
 
 
-def test_a_cell_whose_record_is_missing_alone_is_run(options, ran):
-    training.run(STUDY, replace(options, methods=["first"]))
-    file = options.root / "study.jsonl"
-    file.write_text("".join(line for line in file.read_text().splitlines(True) if '"first-0"' not in line))
-    (options.work / "study" / "first-0" / "modules.json").unlink()
-    (options.work / "study" / "first-0").rmdir()
-    training.run(STUDY, replace(options, methods=["first"]))
-    assert ran == ["first-0", "first-1", "first-0"]
-    assert [record["run"] for record in records("study", root=options.root)] == ["first-0", "first-1"]
-
-
 def test_processes_share_a_study(options, ran, capsys):
     (options.work / "study").mkdir(parents=True)
     some = replace(options, methods=["first", "guide"], seeds=[0])
@@ -76,16 +65,6 @@ def test_processes_share_a_study(options, ran, capsys):
     assert "first, seed 0: skipped, another process is running it." in capsys.readouterr().out
     training.run(STUDY, some)
     assert ran == ["guide-0", "first-0"]
-
-
-def test_the_base_model_is_scored_once(options, ran, monkeypatch):
-    scored: list[Path] = []
-    monkeypatch.setattr(training, "start_record", lambda study, data: scored.append(data) or {"method": "start"})
-    study = STUDY | {"training": {"seeds": [0]}}
-    for _ in range(2):
-        training.run(study, replace(options, methods=["first"]))
-    assert scored == [options.data]
-    assert {record["run"] for record in records("study", root=options.root)} == {"start-0", "first-0"}
 
 
 def test_an_unknown_method_is_refused(options, ran):

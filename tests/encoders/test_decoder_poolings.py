@@ -13,14 +13,9 @@ from transformers import AutoModel, AutoTokenizer
 from st_extras.encoders import load_encoder
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
-from tests.helpers import some_fast
 
 TEXTS = ["a cat", *SENTENCES[:3], "a"]  # of different lengths, so that padding is there
 CHAT = "{{ 'system: be kind ' }}{{ messages | map(attribute='content') | join }}{{ ' assistant:' }}"
-GEMMA = {
-    "num_hidden_layers": 4, "head_dim": 8, "num_key_value_heads": 1, "sliding_window": 4,
-    "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
-}  # fmt: skip
 Vectors = NDArray[np.float32]
 
 
@@ -28,7 +23,6 @@ Vectors = NDArray[np.float32]
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("poolings")
     build_decoder(root / "llama", num_hidden_layers=4, bos=False)
-    build_decoder(root / "gemma3_text", "gemma3_text", pad=True, **GEMMA)
     build_decoder(root / "chat", num_hidden_layers=4, pad=True)
     tokenizer = AutoTokenizer.from_pretrained(root / "chat")
     tokenizer.chat_template = CHAT
@@ -61,10 +55,9 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("layers", [2, 4])
 @pytest.mark.parametrize("pooling", ["mean", "weightedmean", "lasttoken"])
-@pytest.mark.parametrize("kind", some_fast(["llama", "gemma3_text"], ["llama"]))
-def test_poolings_by_hand(folders, tmp_path, kind, pooling, layers):
-    model = load_encoder(folders / kind, pooling=pooling, layers=layers, device="cpu")
-    expected = by_hand(folders / kind, pooling, layers)
+def test_poolings_by_hand(folders, tmp_path, pooling, layers):
+    model = load_encoder(folders / "llama", pooling=pooling, layers=layers, device="cpu")
+    expected = by_hand(folders / "llama", pooling, layers)
     for side in ("right", "left"):
         model.tokenizer.padding_side = side
         np.testing.assert_allclose(model.encode(TEXTS), expected, atol=2e-6)
@@ -73,7 +66,7 @@ def test_poolings_by_hand(folders, tmp_path, kind, pooling, layers):
         again = SentenceTransformer(str(tmp_path / side), device="cpu")
         assert again.tokenizer.padding_side == side
         np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
-    prompted = by_hand(folders / kind, pooling, layers, before="the dog: ")
+    prompted = by_hand(folders / "llama", pooling, layers, before="the dog: ")
     np.testing.assert_allclose(model.encode(TEXTS, prompt="the dog: "), prompted, atol=2e-6)
 
 

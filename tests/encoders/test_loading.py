@@ -10,29 +10,23 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 from torch import Tensor
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
+from transformers import AutoModel
 
 import st_extras
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from st_extras.losses import SimCSELoss
 from st_extras.modules import WhiteningPostProcessor
 from st_extras.training import train_encoder
-from tests.architectures.encoders import ARCHITECTURES, build
+from tests.architectures.encoders import build
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES, build_encoder
 from tests.helpers import some_fast
 
 TEXTS = ["a cat", *SENTENCES[:3]]  # of different lengths, so that padding is there
-UNCUT = ("ALBERT", "Funnel", "XLM", "FlauBERT", "T5 encoder", "mT5 encoder")  # whose layers are not to be told
 POOLINGS = ("cls", "mean", "max", "first-last", "last-two")
 
 
@@ -69,13 +63,13 @@ def pooled_by_hand(pooling: str, states: list[Tensor], mask: Tensor) -> list[lis
     return rows
 
 
-@pytest.mark.parametrize("layers", some_fast([None, 3], [3]))
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_pooling_by_hand_and_after_saving(folder, tmp_path, pooling, layers):
+def test_pooling_by_hand_and_after_saving(folder, tmp_path, pooling):
+    layers = 3
     model = load_encoder(folder, pooling=pooling, layers=layers, device="cpu")
     states, mask = hidden_states(folder, model)
     assert 0 in mask
-    expected = pooled_by_hand(pooling, states[: None if layers is None else layers + 1], mask)
+    expected = pooled_by_hand(pooling, states[: layers + 1], mask)
     found = model.encode(TEXTS)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     model.save(str(tmp_path / "saved"))
@@ -83,7 +77,7 @@ def test_pooling_by_hand_and_after_saving(folder, tmp_path, pooling, layers):
     np.testing.assert_array_equal(again.encode(TEXTS), found)
     assert "st_extras" not in (tmp_path / "saved" / "modules.json").read_text()
     # Every pooling differs from every other one, or the comparison above would say nothing.
-    others = [pooled_by_hand(other, states[: None if layers is None else layers + 1], mask) for other in POOLINGS]
+    others = [pooled_by_hand(other, states[: layers + 1], mask) for other in POOLINGS]
     assert sum(np.allclose(found, other, atol=1e-3) for other in others) == 1
 
 
@@ -107,22 +101,11 @@ def test_without_options_nothing_changes(folder, tmp_path):
     np.testing.assert_array_equal(
         model.encode(TEXTS), SentenceTransformer(str(tmp_path / "own"), device="cpu").encode(TEXTS)
     )
-    replaced = load_encoder(tmp_path / "own", pooling="mean", device="cpu")
-    assert [type(module).__name__ for module in replaced] == ["Transformer", "Pooling"]
-
-
-def test_plain_transformer_gets_mean_pooling(folder):
-    model = load_encoder(str(folder), max_seq_length=5, device="cpu")
-    assert model[1].pooling_mode == "mean"
-    assert model.max_seq_length == 5
-    assert model.preprocess([" ".join(SENTENCES)])["input_ids"].shape == (1, 5)
-
-
-def test_options_outlast_another_pooling(folder):
     card = SentenceTransformerModelCardData(license="mit")
-    model = load_encoder(folder, pooling="mean", device="cpu", truncate_dim=8, model_card_data=card)
-    assert model.encode(TEXTS).shape == (len(TEXTS), 8)
-    assert model.model_card_data.license == "mit"
+    replaced = load_encoder(tmp_path / "own", pooling="mean", device="cpu", truncate_dim=8, model_card_data=card)
+    assert replaced.encode(TEXTS).shape == (len(TEXTS), 8)
+    assert replaced.model_card_data.license == "mit"
+    assert [type(module).__name__ for module in replaced] == ["Transformer", "Pooling"]
 
 
 def test_keep_layers_keeps_the_first(folder):
@@ -130,57 +113,17 @@ def test_keep_layers_keeps_the_first(folder):
     first = [id(layer) for layer in model[0].auto_model.encoder.layer][:2]
     keep_layers(model, 4)
     assert len(model[0].auto_model.encoder.layer) == 4
-    keep_layers(model, 2)
+    keep_layers(model, 2.0)  # as a whole number may be written
     assert [id(layer) for layer in model[0].auto_model.encoder.layer] == first
-    with pytest.raises(ValueError, match=r"layers must be a whole number between 1 and 2, got 3"):
+    with pytest.raises(ValueError, match=r"^layers must"):
         keep_layers(model, 3)
 
 
-def test_layers_that_cannot_be_told_are_refused(folder):
-    model = load_encoder(folder, device="cpu")
-    model[0].auto_model.more = torch.nn.ModuleList(torch.nn.Identity() for _ in range(4))
-    with pytest.raises(ValueError, match="the layers of a BertModel could not be found"):
-        keep_layers(model, 2)
-    assert len(model[0].auto_model.encoder.layer) == 4
-
-
-def test_another_first_module_is_refused():
-    words = SentenceTransformer(modules=[Pooling(4)], device="cpu")
-    with pytest.raises(ValueError, match="need an encoder that starts with a transformer, got Pooling"):
-        with_pooling(words, "mean")
-    with pytest.raises(ValueError, match="need an encoder that starts with a transformer, got Pooling"):
-        keep_layers(words, 1)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"pooling": "median"},
-            "pooling must be one of 'cls', 'mean', 'weightedmean', 'max', 'lasttoken', "
-            "'first-last', 'last-two', got 'median'",
-        ),
-        ({"dtype": "float8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', got 'float8'"),
-        ({"dropout": 1.0}, "dropout must be between 0 and 1, 1 excluded, got 1.0"),
-        ({"prompt_template": "x"}, "prompt_template must be 'chat' or text with exactly one {}"),
-        ({"layers": 0}, "layers must be a whole number between 1 and 4, got 0"),
-        ({"layers": 5}, "layers must be a whole number between 1 and 4, got 5"),
-        ({"max_seq_length": 2}, "max_seq_length must be a whole number >= 3, got 2"),
-        ({"max_seq_length": 4.5}, "max_seq_length must be a whole number >= 3, got 4.5"),
-        ({"max_seq_length": "9"}, "max_seq_length must be a whole number >= 3, got '9'"),
-        ({"layers": True}, "layers must be a whole number between 1 and 4, got True"),
-        ({"layers": "2"}, "layers must be a whole number between 1 and 4, got '2'"),
-        ({"max_seq_length": 65}, "max_seq_length must be <= 64 for this encoder, got 65"),
-    ],
-)
-def test_options_are_checked(folder, options, message):
-    with pytest.raises(ValueError, match=message):
-        load_encoder(folder, device="cpu", **options)
-
-
 def test_a_pooling_over_layers_cannot_lose_them(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"^pooling must"):
+        load_encoder(folder, layers=1, pooling="last-two", device="cpu")
     load_encoder(folder, pooling="first-last", device="cpu").save(str(tmp_path))
-    with pytest.raises(ValueError, match="pooling must be given with layers=2: the encoder's own averages layers"):
+    with pytest.raises(ValueError, match=r"^pooling must"):
         load_encoder(tmp_path, layers=2, device="cpu")
     assert load_encoder(tmp_path, layers=4, device="cpu").encode(TEXTS).shape == (4, 16)
     assert load_encoder(tmp_path, layers=2, pooling="first-last", device="cpu").encode(TEXTS).shape == (4, 16)
@@ -196,20 +139,13 @@ def test_adapters_on_a_cut_encoder_are_not_saved_as_those_of_the_whole_one(folde
     for one in (copy.deepcopy(model), model, SentenceTransformer(modules=[*model], device="cpu")):
         if not getattr(one[0].auto_model, "_hf_peft_config_loaded", False):
             one.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
-        with pytest.raises(ValueError, match="model has adapters on an encoder that was cut to 2 layers in memory"):
+        with pytest.raises(ValueError, match=r"^model has adapters"):
             one.save(str(tmp_path / "adapted"))
     again = load_encoder(tmp_path / "cut", device="cpu")
     again.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
     again.save(str(tmp_path / "again"))
     loaded = SentenceTransformer(str(tmp_path / "again"), device="cpu")
     np.testing.assert_allclose(loaded.encode(TEXTS), again.encode(TEXTS), atol=1e-6)
-
-
-@pytest.mark.parametrize("pooling", ["first-last", "last-two"])
-def test_a_pooling_of_two_layers_needs_two(folder, pooling):
-    with pytest.raises(ValueError, match=rf"^pooling must not be '{pooling}' for an encoder of one layer: 'mean' is"):
-        load_encoder(folder, layers=1, pooling=pooling, device="cpu")
-    assert load_encoder(folder, layers=2, pooling=pooling, device="cpu").encode(TEXTS).shape == (4, 16)
 
 
 def test_the_longest_text_of_roberta(tmp_path):
@@ -219,7 +155,7 @@ def test_the_longest_text_of_roberta(tmp_path):
     longest = config.max_position_embeddings - config.pad_token_id - 1
     model = load_encoder(path, max_seq_length=longest, device="cpu")
     assert np.isfinite(model.encode(["a cat " * longest])).all()
-    with pytest.raises(ValueError, match=f"max_seq_length must be <= {longest} for this encoder, got {longest + 1}"):
+    with pytest.raises(ValueError, match=r"^max_seq_length must"):
         load_encoder(path, max_seq_length=longest + 1, device="cpu")
     tokenizer = json.loads((path / "tokenizer_config.json").read_text())
     (path / "tokenizer_config.json").write_text(json.dumps(tokenizer | {"model_max_length": 10**30}))
@@ -231,10 +167,9 @@ def test_the_longest_text_of_roberta(tmp_path):
 def test_an_encoder_with_longer_texts_than_positions_is_refused_before_it_reads_them(folder, tmp_path):
     model = load_encoder(folder, device="cpu")
     model.max_seq_length = 65
-    message = r"max_seq_length must be <= 64 for this encoder, got 65\.$"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"^max_seq_length must"):
         WhiteningPostProcessor.attach(model, corpus=["a cat", "a dog"])
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"^max_seq_length must"):
         train_encoder(model, SimCSELoss, ["a cat", "a dog"], tmp_path / "out", show_progress_bar=False)
 
 
@@ -255,54 +190,7 @@ def test_loading_draws_nothing_that_anyone_sees(tmp_path):
     assert poolers[0].std() > 0
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({}, "could not be loaded as an encoder"),
-        ({"config.json": "{"}, "could not be loaded as an encoder"),
-        ({"config.json": '{"model_type": "bert"}'}, "could not be loaded as an encoder: OSError"),
-    ],
-)
-def test_a_folder_without_an_encoder_is_one_line(tmp_path, content, message):
-    for name, text in content.items():
-        (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=message) as caught:
-        load_encoder(tmp_path, device="cpu")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_path_that_is_no_folder(tmp_path):
-    (tmp_path / "a.bin").write_text("x")
-    for path, message in (
-        (tmp_path / "a.bin", "is a file: give the encoder's folder or hub id"),
-        ("nobody/nothing", "'nobody/nothing' could not be loaded as an encoder: there is no such folder"),
-        (["bert"], r"^path must be a folder or a hub id, got .*\.$"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            load_encoder(path, device="cpu")
-
-
 # ------------------------------------------------------------------------------------------- decoders
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("kind", some_fast(["llama", "qwen2", "gpt2", "bloom"], ["llama", "gpt2"]))
-def test_the_last_token_by_hand(tmp_path, kind, side):
-    build_decoder(tmp_path / kind, kind, pad=kind == "qwen2")  # the tokenizer class of Qwen brings one of its own
-    model = load_encoder(tmp_path / kind, pooling="lasttoken", device="cpu")
-    model.tokenizer.padding_side = side
-    body = AutoModel.from_pretrained(tmp_path / kind, dtype="float32").eval()
-    alone = [model.tokenizer(text, return_tensors="pt") for text in TEXTS]
-    with torch.no_grad():
-        expected = [body(**features).last_hidden_state[0, -1].tolist() for features in alone]
-    if (kind, side) == ("gpt2", "left"):  # GPT-2 counts positions from the padding
-        np.testing.assert_allclose(model.encode(TEXTS, batch_size=1), expected, atol=1e-5)
-        return
-    assert 0 in model.preprocess(TEXTS)["attention_mask"]
-    np.testing.assert_allclose(model.encode(TEXTS), expected, atol=1e-5)
-    model.save(str(tmp_path / "saved"))
-    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
 
 
 def test_a_tokenizer_without_padding_token_gets_one(tmp_path, caplog):
@@ -311,7 +199,7 @@ def test_a_tokenizer_without_padding_token_gets_one(tmp_path, caplog):
     with pytest.raises(ValueError, match="pad"):
         SentenceTransformer(str(tmp_path / "llama"), device="cpu").encode(TEXTS)
     with caplog.at_level("INFO", logger="st_extras"):
-        model = load_encoder(tmp_path / "llama", device="cpu")
+        model = load_encoder(tmp_path / "llama", device="cpu", processor_kwargs={"padding_side": "left"})
     assert [record.getMessage() for record in caplog.records if record.name.startswith("st_extras")] == [
         "The tokenizer has no padding token: batches are padded with its end-of-text token '</s>'."
     ]
@@ -329,36 +217,22 @@ def test_a_tokenizer_without_padding_and_end_is_refused(tmp_path):
     path = tmp_path / "llama" / "tokenizer_config.json"
     settings = json.loads(path.read_text())
     path.write_text(json.dumps({name: value for name, value in settings.items() if name != "eos_token"}))
-    with pytest.raises(
-        ValueError, match=r"^tokenizer must have a padding token or an end-of-text token, and the .*\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^tokenizer must"):
         load_encoder(tmp_path / "llama", device="cpu")
     model = load_encoder(tmp_path / "llama", device="cpu", processor_kwargs={"pad_token": "<pad>"})
     assert model.tokenizer.pad_token_id == 2
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_the_precision_of_the_weights(folder, dtype):
-    model = load_encoder(folder, dtype=dtype, device="cpu", model_kwargs={"torch_dtype": "float32"})
-    assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
+def test_the_precision_of_the_weights(folder):
+    model = load_encoder(folder, dtype="bfloat16", device="cpu", model_kwargs={"torch_dtype": "float32"})
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 
 
-def test_an_incomplete_save_is_refused(folder, tmp_path):
-    """Sentence Transformers would load the transformer alone and take the mean."""
-    SentenceTransformer(str(folder), device="cpu").save(str(tmp_path / "saved"))
-    (tmp_path / "saved" / "modules.json").unlink()
-    with pytest.raises(ValueError, match=r"is incomplete: config_sentence_transformers.json is there and modules.json"):
-        load_encoder(tmp_path / "saved", device="cpu")
-
-
-@pytest.mark.parametrize(
-    "name",
-    some_fast([name for name, row in ARCHITECTURES.items() if row.config], ["ModernBERT", "Qwen3"]),
-)
-def test_a_cut_encoder_of_every_architecture_loads_as_it_was_saved_or_is_refused(name, tmp_path):
+@pytest.mark.parametrize("name", some_fast(["ModernBERT", "Longformer", "Gemma 3", "T5 encoder"], ["ModernBERT"]))
+def test_a_cut_encoder_loads_as_it_was_saved_or_is_refused(name, tmp_path):
     build(name, tmp_path / "whole")
-    if name in UNCUT:
-        with pytest.raises(ValueError, match=r"^layers=1 is not possible: "):
+    if name == "T5 encoder":
+        with pytest.raises(ValueError, match=r"^layers=1 is not possible"):
             load_encoder(tmp_path / "whole", layers=1, device="cpu")
         return
     model = load_encoder(tmp_path / "whole", pooling="mean", layers=1, device="cpu")
@@ -368,39 +242,110 @@ def test_a_cut_encoder_of_every_architecture_loads_as_it_was_saved_or_is_refused
     torch.testing.assert_close(again.encode(SENTENCES), model.encode(SENTENCES))
 
 
-# ---- models whose output is no pooled embedding
+# ------------------------------------------------------------------------------------------- refusals
 
-
-@pytest.fixture(scope="module")
-def with_heads(tmp_path_factory):
-    """A folder of each kind of model that Sentence Transformers or transformers save, all of one body."""
-    root = tmp_path_factory.mktemp("heads")
-    base = str(root / "base")
-    build_encoder(root / "base", with_head=True)
-    for kind in (CrossEncoder, SparseEncoder, MultiVectorEncoder):
-        kind(base).save(str(root / kind.__name__))
-    for kind in (BertForSequenceClassification, BertForTokenClassification, BertForQuestionAnswering):
-        kind.from_pretrained(base).save_pretrained(root / kind.__name__)
-        AutoTokenizer.from_pretrained(base).save_pretrained(root / kind.__name__)
-    return root
+LOADERS = (load_encoder, st_extras.load)
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["CrossEncoder", "SparseEncoder", "MultiVectorEncoder", "BertForSequenceClassification",
-     "BertForTokenClassification", "BertForQuestionAnswering"],
-)  # fmt: skip
-def test_a_model_with_another_output_is_refused(with_heads, kind):
-    for load in (load_encoder, st_extras.load):
-        with pytest.raises(ValueError, match=rf"got a {kind}(: load|, whose)"):
-            load(str(with_heads / kind))
-    assert load_encoder(with_heads / kind, pooling="mean").encode(["a"]).shape == (1, 16)  # on purpose
+    ("option", "value"),
+    [
+        ("pooling", "median"),
+        ("dtype", "float8"),
+        ("dropout", 1.0),
+        ("layers", 5),
+        ("layers", True),
+        ("max_seq_length", 2),
+        ("max_seq_length", 65),
+    ],
+)
+def test_options_are_checked(folder, option, value):
+    with pytest.raises(ValueError, match=f"^{option} must be .* got {value!r}"):
+        load_encoder(folder, device="cpu", **{option: value})
 
 
-def test_colbert_is_refused_and_heads_of_language_models_are_not(with_heads, tmp_path):
-    assert load_encoder(with_heads / "base").encode(["a"]).shape == (1, 16)
-    shutil.copytree(with_heads / "base", tmp_path, dirs_exist_ok=True)
+def test_an_encoder_must_start_with_a_transformer():
+    words = SentenceTransformer(modules=[Pooling(4)], device="cpu")
+    for change in (lambda: with_pooling(words, "mean"), lambda: keep_layers(words, 1)):
+        with pytest.raises(ValueError, match="starts with a transformer, got Pooling"):
+            change()
+
+
+@pytest.mark.parametrize("config", [None, "{", '{"model_type": "bert"}'])
+def test_a_folder_without_an_encoder_is_one_line(tmp_path, config):
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ValueError, match="could not be loaded as an encoder") as caught:
+        load_encoder(tmp_path, device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_path_that_is_no_folder(tmp_path):
+    (tmp_path / "a.bin").write_text("x")
+    for path in (tmp_path / "a.bin", "nobody/nothing", ["bert"]):
+        with pytest.raises(ValueError, match=r"is a file|there is no such folder|^path must be"):
+            load_encoder(path, device="cpu")
+
+
+@pytest.mark.parametrize("kind", [CrossEncoder, SparseEncoder, MultiVectorEncoder])
+def test_another_kind_of_model_is_refused(tmp_path, kind):
+    build_encoder(tmp_path / "base", with_head=True)
+    kind(str(tmp_path / "base")).save(str(tmp_path / "saved"))
+    for load in LOADERS:
+        with pytest.raises(ValueError, match=f"got a {kind.__name__}: load"):
+            load(str(tmp_path / "saved"))
+    assert load_encoder(tmp_path / "saved", pooling="mean").encode(["a"]).shape == (1, 16)  # on purpose
+
+
+def test_a_head_is_refused_unless_it_is_that_of_a_language_model(tmp_path):
+    build_encoder(tmp_path, with_head=True)
+    assert load_encoder(tmp_path).encode(["a"]).shape == (1, 16)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["HF_ColBERT"]}))
-    with pytest.raises(ValueError, match="HF_ColBERT"):
-        load_encoder(tmp_path)
+    for head in ("BertForSequenceClassification", "BertForTokenClassification", "HF_ColBERT"):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": [head]}))
+        for load in LOADERS:
+            with pytest.raises(ValueError, match=head):
+                load(str(tmp_path))
+
+
+def test_an_incomplete_save_is_refused(tmp_path):
+    """Sentence Transformers would guess the pooling, or load what fails at the first text."""
+    model = build_encoder(tmp_path / "body", pooling="cls")
+    model.append(Normalize())
+    model.save(str(tmp_path / "saved"))
+    shutil.rmtree(tmp_path / "saved" / "2_Normalize")  # it has no file that is needed, and git loses empty folders
+    assert load_encoder(tmp_path / "saved")[1].pooling_mode == "cls"
+    shutil.rmtree(tmp_path / "saved" / "1_Pooling")
+    modules = json.loads((tmp_path / "saved" / "modules.json").read_text())
+    for content, match in ((modules, "1_Pooling"), (modules[:1], "without pooling"), (modules[::2], "without pooling")):
+        (tmp_path / "saved" / "modules.json").write_text(json.dumps(content))
+        for load in LOADERS:
+            with pytest.raises(ValueError, match=match):
+                load(str(tmp_path / "saved"))
+    assert load_encoder(tmp_path / "saved", pooling="mean").encode(["a"]).shape == (1, 16)
+    (tmp_path / "saved" / "modules.json").unlink()
+    for load in LOADERS:
+        with pytest.raises(ValueError, match="incomplete"):
+            load(str(tmp_path / "saved"))
+
+
+def test_a_transformer_with_a_sentence_embedding_needs_no_pooling(tmp_path):
+    """CLIP's, for example."""
+    build_encoder(tmp_path / "body")
+    pooled = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
+    body = Transformer(str(tmp_path / "body"), modality_config=pooled, module_output_name="sentence_embedding")
+    SentenceTransformer(modules=[body], device="cpu").save(str(tmp_path / "saved"))
+    for load in LOADERS:
+        assert load(str(tmp_path / "saved")).encode(["a"]).shape == (1, 16)
+
+
+def test_an_id_in_the_cache_of_the_hub(encoder, tmp_path, monkeypatch):
+    """Its modules' folders are in the cache, not below a folder of that name."""
+    repository = tmp_path / "models--org--tiny"
+    encoder.save(str(repository / "snapshots" / "abc"))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    for load in LOADERS:
+        model = load("org/tiny", local_files_only=True, device="cpu")
+        np.testing.assert_array_equal(model.encode(["a"]), encoder.encode(["a"]))

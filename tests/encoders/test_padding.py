@@ -11,17 +11,16 @@ from torch import Tensor
 from st_extras import modules
 from st_extras.encoders import FrozenEncoder, load_encoder
 from st_extras.encoders.padding import fix_padding_side
-from st_extras.losses import FrequencyAdversarialLoss, IncompleteSentenceFilteringLoss, PaSeRLoss, SimCSELoss
+from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SimCSELoss
 from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable
-from tests.architectures.encoders import ARCHITECTURES, build
+from tests.architectures.encoders import build
 from tests.fixtures import SENTENCES
 from tests.helpers import count_rows, some_fast
 
-MIXES_PADDING_IN = {"ConvBERT", "Funnel", "Nystromformer", "FNet"}
-"""On either side: convolutions, pooling or Fourier transforms run over the padding too."""
-MOVES = {"BERT", "DistilBERT", "ALBERT", "MPNet", "ELECTRA", "MobileBERT", "SqueezeBERT", "BigBird", "ERNIE", "RemBERT",
-         "XLM", "FlauBERT", "BART", "mBART", "CLIP text", "GPT-2"}  # fmt: skip
+MIXES_PADDING_IN = {"FNet"}
+"""On either side: Fourier transforms run over the padding too."""
+MOVES = {"BERT", "BART", "GPT-2"}
 """Absolute positions, counted by place."""
 TEXTS = ["a cat", "the old man read a red book"]
 
@@ -46,9 +45,7 @@ def left(make_encoder):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize(
-    "name", some_fast([name for name, row in ARCHITECTURES.items() if row.config], ["BERT", "GPT-2", "Llama", "FNet"])
-)
+@pytest.mark.parametrize("name", some_fast(["BERT", "GPT-2", "Llama", "FNet", "RoBERTa", "BART"], ["GPT-2", "FNet"]))
 def test_an_embedding_is_the_same_alone_and_in_a_batch(tmp_path, caplog, name, side):
     build(name, tmp_path)
     model = load_encoder(tmp_path, device="cpu", processor_kwargs={"padding_side": side})
@@ -63,13 +60,11 @@ def test_an_embedding_is_the_same_alone_and_in_a_batch(tmp_path, caplog, name, s
 WAYS = {
     "a pair loss": SimCSELoss,
     "AT": lambda model: FrequencyAdversarialLoss(model, frequency_table=table_of(model)),
-    "ISF": lambda model: IncompleteSentenceFilteringLoss(model, frequency_table=table_of(model)),
     "PaSeR": lambda model: PaSeRLoss(model, num_decoder_layers=1),
     "a guide": lambda model: FrozenEncoder(model, copy.deepcopy(model)),
     "a new module": lambda model: modules.WhiteningPostProcessor.attach(model),
     "another pooling": lambda model: modules.SIFPooling.attach(model, table_of(model)),
     "masked copies": lambda model: modules.RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, keywords="rake"),
-    "statistics": lambda model: modules.CorpusStatistics.compute(model, SENTENCES),
     "hybrid search": lambda model: HybridSearch(model, SENTENCES),
 }
 
@@ -86,12 +81,6 @@ def test_a_model_of_the_user(left, caplog, way):
     assert change_in_a_batch(left) < 1e-5
     assert len(lines(caplog)) == 1
     assert "BertModel" in lines(caplog)[0]
-
-
-def test_a_saved_model_is_loaded(left, tmp_path, caplog):
-    modules.WhiteningPostProcessor.attach(left, corpus=SENTENCES).save(str(tmp_path / "m"))
-    again = modules.load(str(tmp_path / "m"), processor_kwargs={"padding_side": "left"})
-    assert change_in_a_batch(again) < 1e-4
 
 
 def test_every_route_pads_right(left, make_encoder):
@@ -120,6 +109,12 @@ def test_modes_and_random_numbers_stay(left):
     fix_padding_side(left)
     assert [module.training for module in left.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_saved_model_is_loaded(left, tmp_path, caplog):
+    modules.WhiteningPostProcessor.attach(left, corpus=SENTENCES).save(str(tmp_path / "m"))
+    again = modules.load(str(tmp_path / "m"), processor_kwargs={"padding_side": "left"})
+    assert change_in_a_batch(again) < 1e-4
 
 
 def test_rounding_of_half_precision_is_no_change(left, caplog):

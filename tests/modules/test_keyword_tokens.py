@@ -47,9 +47,9 @@ def hidden(attached, texts, prompt=None):
     ]
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("prompt", [None, "the cat: "])
-@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("template", "prompt", "side"), [("verbatim", None, "right"), ("stripped", "the cat: ", "left")]
+)
 def test_exact_redundancy_masks_the_text_and_not_its_template(make_chat, template, prompt, side):
     model = make_chat(TEMPLATES[template])
     model.tokenizer.padding_side = side
@@ -58,13 +58,14 @@ def test_exact_redundancy_masks_the_text_and_not_its_template(make_chat, templat
     assert seen.count("[MASK]") == 3
     assert seen.count("cat") == (1 if prompt is None else 3)
     expected = reference(model, TEXTS, lambda_2=0.0, corpus=TEXTS, prompt=prompt)
-    # one by one: BERT gives padding on the left positions of its own
+    # one by one: with padding on the left, the positions of a BERT would move
     assert np.abs(attached.encode(TEXTS, prompt=prompt, batch_size=1) - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("prompt", [None, "the cat: "])
-@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("template", "prompt", "side"),
+    [("verbatim", None, "left"), ("verbatim", "the cat: ", "right"), ("stripped", "the cat: ", "left")],
+)
 def test_pooled_redundancy_finds_the_text_in_its_template(make_chat, template, prompt, side):
     model = make_chat(TEMPLATES[template])
     model.tokenizer.padding_side = side
@@ -80,36 +81,30 @@ def test_pooled_redundancy_finds_the_text_in_its_template(make_chat, template, p
     assert np.abs(attached.encode(TEXTS, prompt=prompt) - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_the_end_of_a_template_written_over_a_cut_text_is_no_keyword(make_chat, side):
+def test_the_end_of_a_template_written_over_a_cut_text_is_no_keyword(make_chat):
     model = make_chat(TEMPLATES["verbatim"], max_seq_length=16)
     model.max_seq_length = 16
-    model.tokenizer.padding_side = side
     attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
     texts = ["the old " + "dog " * 20, "a cat"]
     features = attached.preprocess(texts)
-    assert features["input_ids"].shape[1] == 16
     assert model.tokenizer.decode(features["input_ids"][0]).endswith("man.")
     flagged = hidden(attached, texts)
-    assert set(flagged[0]) == {"dog"}
-    assert flagged[1] == ["cat"]
     ids = model.tokenizer.convert_ids_to_tokens(features["input_ids"][0])
-    assert flagged[0].count("dog") == ids.count("dog")
+    assert flagged == [["dog"] * ids.count("dog"), ["cat"]]
 
 
 @pytest.mark.parametrize(
     "content",
-    ["message['content'] | upper", "message['content'] ~ message['content']", "message['content'] | tojson | reverse"],
+    ["message['content'] | upper", "message['content'] ~ message['content']"],
 )
 def test_a_template_that_changes_the_text_is_refused_for_pooled_redundancy(make_chat, content):
     model = make_chat(TURNS.replace("CONTENT", content))
-    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a chat template that .*"pooled"\.$'):
+    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a chat template'):
         attach(model, redundancy="pooled")
     assert np.isfinite(attach(model, lambda_2=0.0, corpus=None).encode(TEXTS)).all()
 
 
-@pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
-@pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
+@pytest.mark.parametrize(("redundancy", "pooling"), [("encoder", "lasttoken"), ("pooled", "mean")])
 def test_a_prompt_template_is_never_masked(make_encoder, tmp_path, redundancy, pooling):
     make_encoder(dropout=0.0, max_seq_length=30).save(str(tmp_path / "plain"))
     model = load_encoder(tmp_path / "plain", pooling=pooling, prompt_template='the cat "{}" is a man: "')

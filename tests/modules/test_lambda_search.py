@@ -25,7 +25,7 @@ def test_the_surface_is_spearman_of_the_refined_embeddings():
 
 
 @pytest.mark.parametrize("which", [1, 2])
-def test_the_edge_of_one_grid_alone_is_said(which):
+def test_the_edge_of_one_grid_alone_is_reported(which):
     """The best is 1 for both weights: the last of one grid, or inside of both."""
     generator = np.random.default_rng(5)
     a, a_star, b, b_star = generator.normal(size=(4, 200, 6))
@@ -59,7 +59,3 @@ def test_groups_are_weighed_alike_and_each_on_its_own():
     assert found.spearman == pytest.approx(max(best.values()))
     assert (found.lambda_1, found.lambda_2) == max(best, key=best.get)
     assert found.plain_spearman == pytest.approx(best[0.0, 0.0])
-    together = search_lambdas((a, a_star), (b, b_star), mean, scores, [0.0, 0.5, 1.0], [0.0, 0.8, 3.0])
-    assert found.spearman != pytest.approx(together.spearman)
-    same = search_lambdas((a, a_star), (b, b_star), mean, scores, [0.0, 0.5, 1.0], [0.0, 0.8, 3.0], ["all"] * 60)
-    assert same == together

@@ -1,6 +1,7 @@
-"""What the linear steps share: attaching, fitting in two ways, files, exports."""
+"""What the linear transforms share: attaching, fitting in two ways, files, exports."""
 
 import functools
+import inspect
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from st_extras.modules import (
     CorpusStatistics,
     LocalityPreservingPostProcessor,
     RepALPostProcessor,
+    SIFPooling,
     WhiteningPostProcessor,
     load,
     pipeline,
@@ -23,48 +25,34 @@ from tests.modules.cases import TEXTS, corpus_of_words
 CORPUS = list(dict.fromkeys(corpus_of_words(90)))[:60]
 MEMBERS = {
     "whitening": functools.partial(WhiteningPostProcessor.attach, dimensions=6),
-    "soft whitening": functools.partial(WhiteningPostProcessor.attach, epsilon=0.1),
-    "centring": functools.partial(AllButTheTopPostProcessor.attach, components=0),
     "all-but-the-top": functools.partial(AllButTheTopPostProcessor.attach, components=3),
+    "locality": LocalityPreservingPostProcessor.attach,
 }
-ALL = MEMBERS | {"locality": LocalityPreservingPostProcessor.attach}
-all_members = pytest.mark.parametrize("attach", ALL.values(), ids=ALL)
+BEYOND = {
+    "components": [-1, 16, 2.5],
+    "dimensions": [0, 17],
+    "epsilon": [-0.1],
+    "recolor": [1.5],
+    "max_sentences": [49],
+    "batch_size": [0, True, 10**11],
+    "lambda_1": [-0.1, float("nan")],
+    "a": [0, 2],
+    "corpus": ["one text"],
+}
+"""Numbers beyond the ends of a range; every option refuses an object of no kind."""
 members = pytest.mark.parametrize("attach", MEMBERS.values(), ids=MEMBERS)
 
 
 @members
-def test_fitting_on_sentences_and_on_statistics_is_one(still_encoder, attach):
-    still_encoder.append(Normalize())
-    statistics = CorpusStatistics.compute(still_encoder, CORPUS)
-    one, other = attach(still_encoder, corpus=CORPUS), attach(still_encoder, statistics=statistics)
-    assert torch.equal(one[2].kernel, other[2].kernel)
-    assert torch.equal(one[2].corpus_mean, other[2].corpus_mean)
-    assert one[2].corpus_size == other[2].corpus_size == 60
-    later = attach(still_encoder)
-    assert later[2].fit(statistics=statistics) is later[2]
-    assert np.array_equal(later.encode(TEXTS), one.encode(TEXTS))
-
-
-@all_members
-@pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
-def test_repal_on_top_is_equation_3(still_encoder, attach, redundancy):
-    pytest.importorskip("jieba")
-    below = attach(still_encoder, corpus=CORPUS)
-    model = RepALPostProcessor.attach(below, lambda_1=0.4, lambda_2=0.7, redundancy=redundancy, corpus=CORPUS[:20])
-    repal = next(part for part in model if isinstance(part, RepALPostProcessor))
-    v, redundant = (part.numpy() for part in repal.parts(TEXTS))
-    assert np.abs(v - below.encode(TEXTS)).max() < 1e-5
-    expected = v - 0.4 * redundant - 0.7 * below.encode(CORPUS[:20]).mean(axis=0)
-    assert np.abs(model.encode(TEXTS) - expected).max() < 1e-4
-    assert np.array_equal(RepALPostProcessor.detach(model).encode(TEXTS), below.encode(TEXTS))
-
-
-@all_members
-def test_saved_loaded_fitted_again_and_exported(still_encoder, tmp_path, attach):
+def test_fitted_on_sentences_or_statistics_saved_loaded_and_exported(still_encoder, tmp_path, attach):
     still_encoder.append(Normalize())
     model = attach(still_encoder, corpus=CORPUS)
     assert [type(part).__name__ for part in model][3:] == ["Normalize"]
     assert np.abs(to_stock(model).encode(TEXTS) - model.encode(TEXTS)).max() < 1e-5
+    if type(model[2]) is not LocalityPreservingPostProcessor:
+        other = attach(still_encoder)
+        assert other[2].fit(statistics=CorpusStatistics.compute(still_encoder, CORPUS)) is other[2]
+        assert np.array_equal(other.encode(TEXTS), model.encode(TEXTS))
     model.save(str(tmp_path / "saved"))
     again = load(str(tmp_path / "saved"), device="cpu")
     assert np.array_equal(again.encode(TEXTS), model.encode(TEXTS))
@@ -78,8 +66,27 @@ def test_saved_loaded_fitted_again_and_exported(still_encoder, tmp_path, attach)
     assert model[2].citation.splitlines()[0] in card
 
 
-@all_members
-def test_an_unfitted_step(still_encoder, attach):
+@pytest.mark.parametrize(
+    ("attach", "redundancy"),
+    [(MEMBERS["whitening"], "encoder"), (MEMBERS["locality"], "pooled")],
+    ids=["whitening", "locality"],
+)
+def test_repal_on_top_is_equation_3(still_encoder, attach, redundancy):
+    below = attach(still_encoder)
+    settings = {"lambda_1": 0.4, "lambda_2": 0.7, "keywords": "rake", "redundancy": redundancy}
+    model = RepALPostProcessor.attach(below, **settings)
+    repal = next(part for part in model if isinstance(part, RepALPostProcessor))
+    assert torch.equal(model[2].fit(CORPUS).kernel, attach(still_encoder, corpus=CORPUS)[2].kernel)
+    repal.fit(CORPUS[:20])
+    v, redundant = (part.numpy() for part in repal.parts(TEXTS))
+    plain = RepALPostProcessor.detach(model)
+    assert np.abs(v - plain.encode(TEXTS)).max() < 1e-5
+    expected = v - 0.4 * redundant - 0.7 * plain.encode(CORPUS[:20]).mean(axis=0)
+    assert np.abs(model.encode(TEXTS) - expected).max() < 1e-4
+
+
+@members
+def test_an_unfitted_module(still_encoder, attach):
     model = attach(still_encoder)
     with pytest.raises(ValueError, match=r"not fitted.*fit\(sentences\)"):
         model.encode("a cat")
@@ -91,26 +98,22 @@ def test_an_unfitted_step(still_encoder, attach):
     assert not model[2].kernel.any()
 
 
-@all_members
-def test_only_one_of_them(still_encoder, attach):
+def test_only_one_of_them(still_encoder):
+    taken = MEMBERS["whitening"](still_encoder)
     refined = RepALPostProcessor.attach(still_encoder, lambda_1=0.4, lambda_2=0.0, keywords="rake")
-    for other in ALL.values():
-        for taken, name in ((attach(still_encoder), "Processor"), (refined, "RepALPostProcessor")):
-            with pytest.raises(
-                ValueError, match=rf"^model must not have \w*{name} attached already: attach one linear"
-            ):
-                other(taken)
+    for attach in MEMBERS.values():
+        for model in (taken, refined):
+            with pytest.raises(ValueError, match=r"^model must not have \w* attached already"):
+                attach(model)
 
 
-@members
-def test_large_means_lose_no_digits(attach, still_encoder):
+def test_large_means_lose_no_digits():
     """Fitted on embeddings whose mean is a thousand times their spread."""
     rows = 1e3 + np.random.default_rng(0).normal(size=(500, 16))
-    module = attach(still_encoder)[2]
-    kernel = module.kernel_of(CorpusStatistics(16).update(rows)).numpy()
-    centred = module.kernel_of(CorpusStatistics(16).update(rows - 1e3)).numpy()
-    signs = np.sign((kernel * centred).sum(axis=0)) if kernel.shape[1] < 16 else 1
-    assert np.abs(kernel * signs - centred).max() < 1e-9
+    for module in (WhiteningPostProcessor(16, epsilon=0.1), AllButTheTopPostProcessor(16, components=3)):
+        kernel = module.kernel_of(CorpusStatistics(16).update(rows))
+        centred = module.kernel_of(CorpusStatistics(16).update(rows - 1e3))
+        assert (kernel - centred).abs().max() < 1e-9
 
 
 def test_a_fitted_matrix_is_put_before_a_final_normalize(still_encoder):
@@ -119,13 +122,27 @@ def test_a_fitted_matrix_is_put_before_a_final_normalize(still_encoder):
     state = torch.random.get_rng_state()
     model = pipeline.with_dense(still_encoder, matrix, offset)
     assert torch.equal(torch.random.get_rng_state(), state), "no random number is drawn"
-    assert [type(part).__name__ for part in model][2:] == ["Dense", "Normalize"]
     plain = SentenceTransformer(modules=list(still_encoder)[:2], device="cpu")
     expected = torch.nn.functional.normalize(plain.encode(TEXTS, convert_to_tensor=True) @ matrix + offset)
     assert (model.encode(TEXTS, convert_to_tensor=True) - expected).abs().max() < 1e-5
 
 
-@all_members
-def test_refitted_beneath_repal_it_reads_plain_embeddings(still_encoder, attach):
-    stacked = RepALPostProcessor.attach(attach(still_encoder), lambda_1=0.4, lambda_2=0.0, keywords="rake")
-    assert torch.equal(stacked[2].fit(iter(CORPUS)).kernel, attach(still_encoder, corpus=CORPUS)[2].kernel)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        AllButTheTopPostProcessor,
+        LocalityPreservingPostProcessor,
+        RepALPostProcessor,
+        SIFPooling,
+        WhiteningPostProcessor,
+    ],
+)
+def test_an_option_refuses_other_values_by_its_name(still_encoder, kind):
+    plain = {"lambda_1": 0.5, "lambda_2": 0.5} if kind is RepALPostProcessor else {}
+    fitting = {"corpus": TEXTS} if kind is not SIFPooling else {}
+    for option in inspect.signature(kind.attach).parameters.keys() - {"encode_options"}:
+        for value in (object(), *BEYOND.get(option, [])):
+            given = plain | (fitting if option == "batch_size" else {}) | {"model": still_encoder, option: value}
+            name = "sentences" if option == "corpus" else option
+            with pytest.raises(ValueError, match=rf"^{name} must "):
+                kind.attach(**given)

@@ -11,16 +11,22 @@ from sentence_transformers.sentence_transformer.modules import Pooling, WordWeig
 
 from st_extras.modules import RepALPostProcessor
 from st_extras.modules.masked_pooling import MaskedCopyPooling
-from tests.modules.cases import KEYWORDS, attach
+from tests.modules.cases import KEYWORDS, LAMBDA_1, attach
 
 pytest.importorskip("jieba")
 
 MODES = ("cls", "lasttoken", "mean", "max", "mean_sqrt_len_tokens", "weightedmean")
 TEXTS = ["a cat sat on the mat", "dog", "on the in a", "the old man read a red book"]  # one token a word
 PROMPT = "the cat: "  # its keyword is kept
+
+
+class FirstToken(Pooling):
+    """A user's own pooling."""
+
+
 CASES = [
-    *itertools.product(MODES, ["right", "left"], [None], [True]),
-    *itertools.product([MODES], ["right", "left"], [None, PROMPT], [True, False]),
+    *itertools.product(MODES, ["left"], [None], [True]),
+    *itertools.product([MODES], ["right", "left"], [PROMPT], [True, False]),
 ]
 
 
@@ -76,53 +82,50 @@ def test_every_pooling_against_a_loop(make_encoder, pooling, side, prompt, inclu
     assert np.abs(refined.reshape(len(TEXTS), len(modes), -1)[0]).max(axis=-1).min() > 1e-3, "no mode gives zeros"
 
 
-def test_a_text_of_keywords_alone_behind_an_excluded_prompt_keeps_its_tokens(make_encoder):
-    model = make_encoder(pooling=("mean", "max", "lasttoken"))
-    model.set_pooling_include_prompt(False)
-    attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
-    features = attached.preprocess(["cat mat"], prompt=PROMPT)
-    features["keyword_tokens"][:, -3:] = True  # [SEP] as well: a tokenizer without it
-    with torch.no_grad():
-        out = attached.eval()(features)["sentence_embedding"]
-    assert out.isfinite().all()
-    whole = redundant_by_hand(model, ["cat mat"], ("mean", "max", "lasttoken"), PROMPT, include_prompt=False)
-    assert np.abs(whole).max() < 10
+def test_a_text_of_keywords_alone_keeps_its_tokens(make_encoder):
+    """Behind a prompt that does not count, for a tokenizer that adds nothing; in a user's own pooling too."""
+    for pooling, prompt in (
+        (Pooling(16, ("mean", "max"), include_prompt=False), PROMPT),
+        (FirstToken(16, "mean"), None),
+    ):
+        model = make_encoder()
+        model[1] = pooling
+        attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
+        features = attached.preprocess(["cat mat"], prompt=prompt)
+        features["keyword_tokens"][:, -3 if prompt else 0 :] = True
+        with torch.no_grad():
+            out = attached.eval()(features)["sentence_embedding"]
+        plain = model.encode(["cat mat"], prompt=prompt)
+        assert np.abs(out.numpy() - (1 - LAMBDA_1) * plain).max() < 1e-5
 
 
-def test_half_precision_is_summed_in_float32(make_encoder):
-    tokens = torch.full((1, 4000, 2), 0.1, dtype=torch.bfloat16)
-    pooling = MaskedCopyPooling(2, "mean")
-    mask = torch.ones(2, 4000, dtype=torch.long)
+def test_half_precision_is_summed_in_float32():
+    tokens = torch.full((1, 258, 2), 0.1, dtype=torch.bfloat16)
+    mask = torch.ones(2, 258, dtype=torch.long)
     mask[1, 0] = 0
-    out = pooling({"token_embeddings": torch.cat([tokens, tokens]), "attention_mask": mask, "pooled_copies": True})
-    assert out["sentence_embedding"].dtype == torch.bfloat16
-    assert torch.equal(out["sentence_embedding"][1], tokens[0, 0])
+    features = {"token_embeddings": torch.cat([tokens, tokens]), "attention_mask": mask, "pooled_copies": True}
+    out = MaskedCopyPooling(2, "mean")(features)["sentence_embedding"]
+    assert out.dtype == torch.bfloat16
+    assert torch.equal(out[1], tokens[0, 0])
 
 
 def test_detach_gives_the_plain_pooling_back(make_encoder):
     model = make_encoder(pooling=("cls", "max"))
     model.set_pooling_include_prompt(False)
-    attached = attach(model, redundancy="pooled")
-    assert type(attached[1]) is MaskedCopyPooling
-    plain = RepALPostProcessor.detach(attached)[1]
+    plain = RepALPostProcessor.detach(attach(model, redundancy="pooled"))[1]
     assert type(plain) is Pooling
     assert plain.get_config_dict() == model[1].get_config_dict()
-    assert type(attach(model)[1]) is Pooling, "the second pass needs no other pooling"
-
-
-class FirstToken(Pooling):
-    """A user's own pooling."""
 
 
 def test_poolings_that_pooled_redundancy_cannot_serve(make_encoder):
     model = make_encoder()
     model[1] = FirstToken(16, "cls")
-    with pytest.raises(ValueError, match=r'redundancy must be "encoder" for a FirstToken .*got "pooled"'):
+    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a FirstToken'):
         attach(model, redundancy="pooled")
     model[1] = FirstToken(16, "mean")
     assert type(attach(model, redundancy="pooled")[1]) is FirstToken
     words = model.tokenizer.convert_ids_to_tokens(range(len(model.tokenizer)))
     weights = WordWeights(vocab=words, word_weights={"cat": 2.0})
     weighted = SentenceTransformer(modules=[model[0], weights, Pooling(16)], device="cpu")
-    with pytest.raises(ValueError, match='redundancy must be "encoder" for a model that weights words'):
+    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a model that weights words'):
         attach(weighted, redundancy="pooled", corpus=None, lambda_2=0.0).encode(TEXTS)

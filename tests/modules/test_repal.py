@@ -5,14 +5,14 @@ import logging
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 
 from st_extras.modules import RepALPostProcessor, load
+from tests.helpers import columns, train
 from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
 
 pytest.importorskip("jieba")
@@ -21,22 +21,17 @@ pytest.importorskip("jieba")
 # --- equation 3 ---
 
 
-@pytest.mark.parametrize(
-    "pooling", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", ("cls", "max")]
-)
+@pytest.mark.parametrize("pooling", ["mean", "weightedmean", ("cls", "max")])
 def test_equation_3_against_explicit_encodes(make_encoder, pooling):
     model = make_encoder(pooling=pooling)
     attached = attach(model)
     expected = reference(model, TEXTS)
     assert reference_mask(TEXTS[1]) == "the woman and the [MASK]"
     assert np.abs(attached.encode(TEXTS, batch_size=5) - expected).max() < 1e-5
-    for text, row in zip(TEXTS, expected, strict=True):
-        assert np.abs(attached.encode(text) - row).max() < 1e-5
-    plain = model.encode(TEXTS)
-    assert np.abs(plain - expected)[0].max() > 0.05, "something was subtracted"
+    assert np.abs(attached.encode(TEXTS[0]) - expected[0]).max() < 1e-5
+    assert np.abs(model.encode(TEXTS) - expected)[0].max() > 0.05, "something was subtracted"
 
 
-@pytest.mark.slow
 def test_the_paper_s_keywords(still_encoder, sentences):
     import jieba.analyse
 
@@ -58,11 +53,6 @@ def test_one_pass_over_twice_the_rows_and_none_without_a_sentence_term(still_enc
     attached[2].lambda_1 = 0.0
     attached.encode(TEXTS[:3], batch_size=8)
     assert [shape[0] for shape in seen] == [3]
-    seen.clear()
-    attached[2].lambda_1 = 0.5
-    attached[0].redundancy = "pooled"
-    attached.encode(TEXTS[:3], batch_size=8)
-    assert [shape[0] for shape in seen] == [3]
 
 
 @pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
@@ -76,19 +66,12 @@ def test_zero_weights_are_the_plain_model_exactly(still_encoder, redundancy):
 
 def test_normalize_stays_last_and_dense_stays_before(still_encoder):
     dense = Dense(16, 6)
-    model = SentenceTransformer(modules=[*still_encoder, dense, Normalize()], device="cpu")
-    attached = attach(model)
-    assert [type(m).__name__ for m in attached] == [
-        "PartialMaskTransformer",
-        "Pooling",
-        "Dense",
-        "RepALPostProcessor",
-        "Normalize",
-    ]
+    attached = attach(SentenceTransformer(modules=[*still_encoder, dense, Normalize()], device="cpu"))
+    names = ["PartialMaskTransformer", "Pooling", "Dense", "RepALPostProcessor", "Normalize"]
+    assert [type(m).__name__ for m in attached] == names
     raw = reference(SentenceTransformer(modules=[*still_encoder, dense], device="cpu"), TEXTS)
     expected = raw / np.linalg.norm(raw, axis=1, keepdims=True)
     assert np.abs(attached.encode(TEXTS) - expected).max() < 1e-5
-    assert attached.get_embedding_dimension() == 6
 
 
 # --- what encode gives ---
@@ -100,8 +83,7 @@ def test_other_output_values_are_those_of_the_plain_model(still_encoder, redunda
     mine = attached.encode(TEXTS, output_value="token_embeddings", batch_size=5)
     theirs = still_encoder.encode(TEXTS, output_value="token_embeddings", batch_size=5)
     for a, b in zip(mine, theirs, strict=True):
-        assert a.shape == b.shape
-        assert (a - b).abs().max() < 1e-5
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
     everything = attached.encode(TEXTS, output_value=None, batch_size=5)
     plain = still_encoder.encode(TEXTS, output_value=None, batch_size=5)
     refined = attached.encode(TEXTS)
@@ -132,44 +114,39 @@ def test_the_given_model_stays_plain(still_encoder):
 def test_tune_encodes_once_and_never_loses_to_plain(still_encoder):
     pairs, scores = pairs_and_scores()
     attached, seen = attach(still_encoder), watch(still_encoder)
+    mean = attached[2].corpus_mean.clone()
     result = attached[2].tune(pairs, scores)
     assert sum(rows for rows, _ in seen) == 4 * len(pairs)
     assert result.settings >= 2000
     assert (attached[2].lambda_1, attached[2].lambda_2) == (result.lambda_1, result.lambda_2)
+    assert torch.equal(attached[2].corpus_mean, mean)
     first, second = zip(*pairs, strict=True)
-
-    def spearman(model):
-        evaluator = EmbeddingSimilarityEvaluator(first, second, scores, show_progress_bar=False)
-        return evaluator(model)["spearman_cosine"]
-
+    evaluator = EmbeddingSimilarityEvaluator(first, second, scores, show_progress_bar=False)
     assert result.spearman > result.plain_spearman
-    assert spearman(attached) == pytest.approx(result.spearman, abs=2e-3)
-    assert spearman(still_encoder) == pytest.approx(result.plain_spearman, abs=2e-3)
-    only = attached[2].tune(pairs, scores, lambda_1_grid=[0.0], lambda_2_grid=[9.0])
-    assert only.settings == 2
+    assert evaluator(attached)["spearman_cosine"] == pytest.approx(result.spearman, abs=2e-3)
+    assert evaluator(still_encoder)["spearman_cosine"] == pytest.approx(result.plain_spearman, abs=2e-3)
+    only = attached[2].tune(pairs, scores, lambda_1_grid=np.array([0.3]), lambda_2_grid=[9.0])
+    assert only.settings == 4  # zeros too
     assert only.spearman >= only.plain_spearman
-    assert not only.at_edge or only.lambda_2 == 9.0
+
+
+def test_tune_takes_the_pairs_mean_of_an_unfitted_module(still_encoder, caplog):
+    pairs, scores = pairs_and_scores()
+    unfitted = attach(still_encoder, corpus=None)[2]
+    with caplog.at_level(logging.INFO):
+        unfitted.tune(pairs, scores, lambda_1_grid=[0.5], lambda_2_grid=[0.5])
+    assert "not fitted" in caplog.text
+    mean = still_encoder.encode([t for pair in pairs for t in pair]).mean(axis=0)
+    assert np.abs(unfitted.corpus_mean.numpy() - mean).max() < 1e-6
 
 
 # --- training ---
 
 
-def test_a_mean_of_one_sentence_is_said(still_encoder, caplog):
-    for corpus, said in ((["a cat"] * 3, True), (["a cat", "a dog"], False)):
-        caplog.clear()
-        attach(still_encoder, corpus=corpus)
-        assert ("the corpus mean is that of one sentence" in caplog.text) == said
-
-
 def test_training_is_refused(still_encoder, tmp_path):
     attached = attach(still_encoder, keywords="jieba")
-    arguments = SentenceTransformerTrainingArguments(str(tmp_path), max_steps=1, report_to=[], use_cpu=True)
-    data = Dataset.from_dict({"anchor": TEXTS[:4], "positive": TEXTS[:4]})
-    trainer = SentenceTransformerTrainer(
-        attached, arguments, train_dataset=data, loss=MultipleNegativesRankingLoss(attached)
-    )
     with pytest.raises(ValueError, match=r"cannot be trained.*detach"):
-        trainer.train()
+        train(attached, MultipleNegativesRankingLoss(attached), columns(TEXTS[:4], 2), tmp_path, attach=False)
     with torch.no_grad():
         assert attached(attached.preprocess(TEXTS))["sentence_embedding"].shape == (len(TEXTS), 16)
     assert attached.eval()(attached.preprocess(TEXTS))["sentence_embedding"].requires_grad
@@ -181,35 +158,14 @@ def test_training_is_refused(still_encoder, tmp_path):
 # --- errors ---
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lambda_1": float("nan")}, "lambda_1 must be between 0 and .*got nan"),
-        ({"redundancy": "both"}, "redundancy must be one of 'encoder', 'pooled', got 'both'"),
-        ({"keywords": "yake"}, "keywords must be 'jieba'.*got 'yake'"),
-        ({"keywords": "tfidf", "corpus": None}, "corpus"),
-        ({"corpus": "one text"}, "sentences must be an iterable of strings, got the string 'one text'"),
-        ({"corpus": ["a", 3]}, "sentences, row 1: expected a sentence, got 3"),
-    ],
-)
-def test_bad_settings_are_named(still_encoder, options, message):
-    with pytest.raises(ValueError, match=message):
-        attach(still_encoder, **options)
-
-
-def test_an_unfitted_module(still_encoder):
-    attached = attach(still_encoder, corpus=None)
-    with pytest.raises(ValueError, match=r"lambda_2=1.3 needs the statistics of a corpus.*fit\(sentences\)"):
-        attached.encode(TEXTS)
-    attached[2].lambda_2 = 0.0
-    attached.encode(TEXTS)
-    with pytest.raises(ValueError, match=r"inputs must be strings, .* got \('a', 'b'\)"):
-        attached.encode([("a", "b")])
+def test_a_module_without_its_corpus_or_its_masked_copies(still_encoder):
+    with pytest.raises(ValueError, match=r"lambda_2=1.3 needs .*fit\(sentences\)"):
+        attach(still_encoder, corpus=None).encode(TEXTS)
+    with pytest.raises(ValueError, match=r"^inputs must be strings"):
+        attach(still_encoder).encode([("a", "b")])
     alone = SentenceTransformer(modules=[*still_encoder, RepALPostProcessor(16, 0.5)], device="cpu")
     with pytest.raises(ValueError, match=r"lambda_1=0.5 needs masked copies.*attach"):
         alone.encode(TEXTS)
-    with pytest.raises(ValueError, match="no PartialMaskTransformer"):
-        alone[2].parts(TEXTS)
 
 
 class OwnTransformer(Transformer):
@@ -217,17 +173,17 @@ class OwnTransformer(Transformer):
 
 
 def test_models_that_repal_cannot_work_on(still_encoder, tmp_path):
-    with pytest.raises(ValueError, match=r"must not have RepALPostProcessor attached already.*detach"):
+    with pytest.raises(ValueError, match="RepALPostProcessor attached already"):
         attach(attach(still_encoder))
     static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer.backend_tokenizer, embedding_dim=4)])
     still_encoder.save(str(tmp_path / "plain"))
     own = SentenceTransformer(modules=[OwnTransformer(str(tmp_path / "plain")), Pooling(16)], device="cpu")
     for model, name in ((static, "StaticEmbedding"), (own, "OwnTransformer")):
-        with pytest.raises(ValueError, match=rf"own Transformer module, got {name}: use Whit[^\n]*embeddings\.$"):
+        with pytest.raises(ValueError, match=f"own Transformer module, got {name}"):
             attach(model)
 
 
-@pytest.mark.parametrize("given", [None, False, True])
+@pytest.mark.parametrize("given", [None, True])
 def test_rows_are_never_flattened_and_detach_gives_the_setting_back(still_encoder, tmp_path, given):
     still_encoder[0].unpad_inputs = given
     attached = attach(still_encoder, keywords="rake")
@@ -245,14 +201,13 @@ PAIRS = [("a cat", "the dog"), ("red", "book"), ("a", "b")]
 @pytest.mark.parametrize(
     ("pairs", "scores", "options", "message"),
     [
-        (PAIRS, [float("nan"), 1.0, 2.0], {}, "scores must be a finite number"),
-        (PAIRS, torch.ones(3), {}, "not all equal, got 3 pairs, 3 scores, 1 dis"),
-        (PAIRS, [1.0, 2.0], {}, "at least two pairs.*got"),
-        ([("a", "b"), "cd"], [1, 2], {}, "pairs must hold pairs of sentences, got 'cd'"),
-        (PAIRS, [1, 2, 3], {"groups": [0, 1]}, "groups must be one for each pair"),
-        (PAIRS, [1, 2, 3], {"groups": [0, 0, 1]}, r"\['1'\] do not"),
-        (PAIRS, [1, 2, 3], {"lambda_2_grid": [float("nan")]}, "lambda_2_grid must be between"),
-        (PAIRS, [1, 2, 3], {"lambda_2_grid": range(10**9)}, "lambda_2_grid must hold at most 10000"),
+        (PAIRS, [float("nan"), 1.0, 2.0], {}, "scores must be"),
+        (PAIRS, torch.ones(3), {}, "not all equal"),
+        (PAIRS, [1.0, 2.0], {}, "at least two pairs"),
+        ([("a", "b"), "cd"], [1, 2], {}, "^pairs must"),
+        (PAIRS, [1, 2, 3], {"groups": [0, 1]}, "^groups must be one for each pair"),
+        (PAIRS, [1, 2, 3], {"groups": [0, 0, 1]}, r"^groups must each .*\['1'\]"),
+        (PAIRS, [1, 2, 3], {"lambda_2_grid": range(10**9)}, "^lambda_2_grid must hold"),
     ],
 )
 def test_what_cannot_be_tuned_on_changes_nothing(still_encoder, pairs, scores, options, message):
@@ -260,29 +215,3 @@ def test_what_cannot_be_tuned_on_changes_nothing(still_encoder, pairs, scores, o
     with pytest.raises(ValueError, match=message):
         processor.tune(pairs, scores, **options)
     assert (processor.lambda_1, processor.lambda_2) == (LAMBDA_1, LAMBDA_2)
-
-
-def test_tune_takes_the_pairs_mean_only_of_an_unfitted_module(still_encoder, caplog):
-    pairs, scores = pairs_and_scores()
-    unfitted, fitted = attach(still_encoder, corpus=None)[2], attach(still_encoder, corpus=["a cat", "the dog ran"])[2]
-    with caplog.at_level(logging.INFO):
-        unfitted.tune(pairs, scores)
-    assert "not fitted" in caplog.text
-    mean = still_encoder.encode([t for pair in pairs for t in pair]).mean(axis=0)
-    assert np.abs(unfitted.corpus_mean.numpy() - mean).max() < 1e-6
-    before = fitted.corpus_mean.clone()
-    result = fitted.tune(pairs, scores, lambda_1_grid=np.array([0, 0.4]), lambda_2_grid=[0, 0.7, 2])
-    assert torch.equal(fitted.corpus_mean, before)
-    assert fitted.corpus_size == 2
-    first, second = zip(*pairs, strict=True)
-    refined = EmbeddingSimilarityEvaluator(first, second, scores, show_progress_bar=False)(fitted._model)
-    assert result.spearman == pytest.approx(refined["spearman_cosine"], abs=2e-3)
-
-
-def test_the_corpus_term_alone_is_exported_with_another_weight(still_encoder):
-    processor = attach(still_encoder, lambda_1=0.5)[2]
-    with pytest.raises(ValueError, match=r"lambda_1=0.5"):
-        processor.to_dense()
-    assert processor.to_dense(lambda_2=0.0).linear.bias.abs().max() == 0
-    bias = processor.to_dense(lambda_2=2.0).linear.bias
-    assert torch.allclose(bias, -2 * processor.corpus_mean)

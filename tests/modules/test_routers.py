@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.nn.functional import normalize
 
 from st_extras.modules import PartialMaskTransformer, RepALPostProcessor, WhiteningPostProcessor, load
-from tests.modules.cases import LAMBDA_1, TEXTS, attach
+from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach
 
 pytest.importorskip("jieba")
 
 
 def routed(model, query=None, **options):
-    """A Router whose routes share the encoder and, where not told otherwise, the pooling."""
+    """A Router whose routes share the encoder and, by default, the pooling."""
     encoder, pooling = model
     routes = {"query": [encoder, query or pooling], "document": [encoder, pooling]}
     router = Router(routes, **{"default_route": "document", **options})
@@ -31,6 +31,9 @@ def test_a_router_whose_routes_share_an_encoder(make_encoder, tmp_path, redundan
     assert routes["query"][0] is routes["document"][0]
     assert isinstance(routes["query"][0], PartialMaskTransformer)
     assert attached[1].corpus_size == len(TEXTS)
+    embeddings, redundant = attached[1].parts(TEXTS)
+    refined = normalize(embeddings - LAMBDA_1 * redundant - LAMBDA_2 * attached[1].corpus_mean)
+    assert np.abs(attached.encode_document(TEXTS) - refined.numpy()).max() < 1e-5
     for task, pooling in (("document", model[1]), ("query", Pooling(16, "lasttoken"))):
         alone = SentenceTransformer(modules=[model[0], pooling, Normalize()], device="cpu")
         twin = attach(alone, redundancy=redundancy, keywords="rake", corpus=None)
@@ -49,22 +52,10 @@ def test_a_router_whose_routes_share_an_encoder(make_encoder, tmp_path, redundan
     assert type(router[0].sub_modules["query"][0]) is Transformer, "the given model stays plain"
 
 
-def test_tune_and_parts_behind_a_router(still_encoder):
-    attached = attach(routed(still_encoder), lambda_2=0.0, corpus=None)
-    embeddings, redundant = attached[1].parts(TEXTS)
-    assert np.abs(embeddings.numpy() - still_encoder.encode(TEXTS)).max() < 1e-5
-    refined = torch.nn.functional.normalize(embeddings - LAMBDA_1 * redundant)
-    assert np.abs(attached.encode(TEXTS) - refined.numpy()).max() < 1e-5
-    assert attached[1].tune([("a cat", "a dog"), ("a", "the mat")], [0, 1]).settings > 2
-
-
-@pytest.mark.parametrize("kind", [RepALPostProcessor, WhiteningPostProcessor])
-def test_routers_that_are_refused(make_encoder, kind):
-    options = {"lambda_1": 0.5, "lambda_2": 0.0} if kind is RepALPostProcessor else {}
+def test_routers_that_are_refused(make_encoder):
     first, second = make_encoder(), make_encoder(seed=1)
     separate = Router({"query": list(first), "document": list(second)})
-    with pytest.raises(ValueError, match=r"^model must have one encoder .* query, document: [^.]*\.$"):
-        kind.attach(SentenceTransformer(modules=[separate], device="cpu"), **options)
     inside = Router({"query": [*first, Normalize()], "document": [*first, Normalize()]})
-    with pytest.raises(ValueError, match=r"^model must not normalize inside .*modules=\[router, Normalize\(\)\]\)\.$"):
-        kind.attach(SentenceTransformer(modules=[inside], device="cpu"), **options)
+    for router, message in ((separate, "one encoder for all routes"), (inside, "not normalize inside")):
+        with pytest.raises(ValueError, match=rf"^model must .*{message}|^model must {message}"):
+            WhiteningPostProcessor.attach(SentenceTransformer(modules=[router], device="cpu"))

@@ -14,23 +14,8 @@ def corpus():
     return corpus_of_words(60)
 
 
-def test_against_the_svd_of_the_paper_s_code(still_encoder, corpus):
-    vectors = still_encoder.encode(corpus).astype(np.float64)
-    mean = vectors.mean(axis=0, keepdims=True)
-    u, s, _ = np.linalg.svd(np.cov((vectors - mean).T))
-    expected = (vectors - mean) @ (u @ np.diag(s**-0.5))[:, :5]
-    whitened = WhiteningPostProcessor.attach(still_encoder, dimensions=5, corpus=iter(corpus))
-    out = whitened.encode(corpus)
-    assert out.shape == (60, 5)
-    assert whitened.get_embedding_dimension() == 5
-    signs = np.sign((out * expected).sum(axis=0))  # an eigenvector has no sign
-    assert np.abs(out * signs - expected).max() < 1e-3
-    assert whitened[2].corpus_size == 60
-
-
-@pytest.mark.parametrize("dimensions", [None, 5])
-@pytest.mark.parametrize("epsilon", [0.03, 1.0, 50.0])
-def test_soft_whitening_is_the_formula_in_float64(still_encoder, corpus, epsilon, dimensions):
+@pytest.mark.parametrize(("epsilon", "dimensions"), [(0.0, 5), (0.03, None), (1.0, 5)])
+def test_the_formula_in_float64(still_encoder, corpus, epsilon, dimensions):
     vectors = still_encoder.encode(corpus).astype(np.float64)
     mean = np.array([sum(column) / len(column) for column in vectors.T])
     covariance = sum(np.outer(v - mean, v - mean) for v in vectors) / (len(vectors) - 1)
@@ -63,12 +48,9 @@ def test_directions_without_variance_come_out_as_zero(still_encoder, corpus, cap
     assert np.abs(out[:, :3]).max() < 1e4
 
 
-@pytest.mark.parametrize(
-    "corpus", [["a cat"], ["a cat"] * 33, ["the old man read a red book", "THE old man read a red book"] * 9]
-)
+@pytest.mark.parametrize("corpus", [["a cat"], ["the old man read a red book", "THE old man read a red book"] * 9])
 def test_rounding_is_no_variance(still_encoder, corpus):
     """Equal sentences in batches of other sizes differ in the last digit: whitening would scale that up."""
-    assert still_encoder.tokenizer.tokenize(corpus[0]) == still_encoder.tokenizer.tokenize(corpus[-1])
     processor = WhiteningPostProcessor.attach(still_encoder)[2]
     with pytest.raises(ValueError, match=f"two different embeddings.*got {len(corpus)} sentences"):
         processor.fit(corpus, batch_size=32)
@@ -76,9 +58,3 @@ def test_rounding_is_no_variance(still_encoder, corpus):
     with pytest.raises(ValueError, match=r"two different embeddings.*got 50 sentences"):
         processor.fit(statistics=CorpusStatistics(16).update(3.0 + noise))
     assert processor.corpus_size == 0
-
-
-@pytest.mark.parametrize("settings", [{"dimensions": 0}, {"dimensions": 17}, {"epsilon": -0.1}, {"epsilon": "1"}])
-def test_wrong_settings_are_named(still_encoder, settings):
-    with pytest.raises(ValueError, match=rf"{next(iter(settings))} must be .*got"):
-        WhiteningPostProcessor.attach(still_encoder, **settings)

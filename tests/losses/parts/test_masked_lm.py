@@ -1,6 +1,4 @@
 import math
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,6 @@ from transformers import (
     BertTokenizer,
     DistilBertConfig,
     DistilBertForMaskedLM,
-    MobileBertConfig,
-    MobileBertForMaskedLM,
 )
 
 from st_extras.losses.parts.masked_lm import MaskedLM, vocabulary_cross_entropy
@@ -26,44 +22,32 @@ from tests.fixtures import SENTENCES, vocabulary
 from tests.helpers import draw, generator
 from tests.losses.phrases import features, make_loss
 
-MakeEncoder = Callable[..., SentenceTransformer]
 WORDS = len(vocabulary())
 
 
 # ---- corruption
 
 
-def corrupted_copy(encoder: SentenceTransformer, ids: torch.Tensor, probability: float) -> tuple:
-    rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    copy, drawn = MaskedLM(encoder, probability=probability, generator=generator(1)).corrupt(encoder, rows)
-    return copy["input_ids"], drawn
-
-
 def test_corruption_draws_15_percent_80_10_10(encoder):
     tokenizer = encoder.tokenizer
-    ids = torch.randint(max(tokenizer.all_special_ids) + 1, len(tokenizer), (200, 100), generator=generator(0))
+    ids = torch.randint(max(tokenizer.all_special_ids) + 1, len(tokenizer), (600, 100), generator=generator(0))
     ids[:, ::10] = tokenizer.sep_token_id
-    corrupted, drawn = corrupted_copy(encoder, ids, 0.15)
+    rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    copy, drawn = MaskedLM(encoder, generator=generator(1)).corrupt(encoder, rows)
+    corrupted = copy["input_ids"]
     assert not drawn[:, ::10].any()
     assert torch.equal(corrupted[~drawn], ids[~drawn])
     masked = (corrupted[drawn] == tokenizer.mask_token_id).float().mean()
     assert drawn.sum() / (0.9 * ids.numel()) == pytest.approx(0.15, abs=0.01)
     assert masked == pytest.approx(0.8 + 0.1 / WORDS, abs=0.03)
     assert (corrupted == ids)[drawn].float().mean() == pytest.approx(0.1 + 0.1 / WORDS, abs=0.02)
-
-
-def test_random_tokens_come_from_the_whole_vocabulary(encoder):
-    word = max(encoder.tokenizer.all_special_ids) + 1
-    corrupted, _ = corrupted_copy(encoder, torch.full((300, 100), word), 1.0)
-    assert set(corrupted.unique().tolist()) == set(range(WORDS))
+    assert {0, WORDS - 1} < set(corrupted[corrupted != ids].tolist()), "from the whole vocabulary"
 
 
 def test_padding_is_never_drawn(encoder):
     column = encoder.preprocess(["a cat", SENTENCES[0]])
-    before = column["input_ids"].clone()
     _, drawn = MaskedLM(encoder, probability=1.0).corrupt(encoder, column)
     assert drawn.sum(dim=1).tolist() == [2, len(SENTENCES[0].split())]
-    assert torch.equal(column["input_ids"], before)
 
 
 # ---- the cross-entropy over the vocabulary
@@ -109,18 +93,12 @@ def _encoder_of(folder: Path, full: Any) -> SentenceTransformer:
     return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=16), Pooling(16)], device="cpu")
 
 
-def distilbert(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
-    config = DistilBertConfig(vocab_size=WORDS, dim=16, n_layers=1, n_heads=2, hidden_dim=32, dropout=0.0)
-    return _encoder_of(folder, DistilBertForMaskedLM(config))
-
-
-def bert(folder: Path, make_encoder: MakeEncoder) -> SentenceTransformer:
-    return make_encoder(dropout=0.0, with_head=True)
-
-
-@pytest.mark.parametrize("make", [bert, distilbert])
-def test_the_mlm_term_is_the_checkpoints_own(make, tmp_path, make_encoder):
-    model = make(tmp_path / "lm", make_encoder)
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_the_mlm_term_is_the_checkpoints_own(kind, tmp_path, make_encoder):
+    model = make_encoder(dropout=0.0, with_head=True)
+    if kind == "distilbert":
+        config = DistilBertConfig(vocab_size=WORDS, dim=16, n_layers=1, n_heads=2, hidden_dim=32, dropout=0.0)
+        model = _encoder_of(tmp_path, DistilBertForMaskedLM(config))
     state = torch.random.get_rng_state()
     head = MaskedLM(model, generator=generator(2))
     assert torch.equal(state, torch.random.get_rng_state())
@@ -131,11 +109,10 @@ def test_the_mlm_term_is_the_checkpoints_own(make, tmp_path, make_encoder):
     full = AutoModelForMaskedLM.from_pretrained(model.transformers_model.config._name_or_path)
     labels = column["input_ids"].masked_fill(~drawn, -100)
     inputs = {"input_ids": corrupted["input_ids"], "attention_mask": column["attention_mask"]}
-    expected = full(**inputs, labels=labels).loss
     tokens = model(dict(corrupted))["token_embeddings"][drawn]
     embedding = model.transformers_model.get_input_embeddings().weight
     value = head(tokens, column["input_ids"][drawn], embedding)
-    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(value, full(**inputs, labels=labels).loss)
     owned = sum(parameter.numel() for parameter in head.parameters())
     assert owned == 16 * 16 + 3 * 16 + WORDS  # transform, norm and one bias: no copy of the embedding
 
@@ -149,21 +126,9 @@ def test_without_a_head_in_the_checkpoint_there_is_a_new_one(encoder, make_encod
     assert "No masked-language-model head from 'nobody/nothing'" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("full", "message"),
-    [
-        (BertForMaskedLM(BertConfig(**_sizes(), tie_word_embeddings=False)), "an output layer of its own"),
-        (
-            MobileBertForMaskedLM(
-                MobileBertConfig(**_sizes(), embedding_size=8, intra_bottleneck_size=8, num_feedforward_networks=1)
-            ),
-            "(an output layer of its own|does not work alone)",
-        ),
-    ],
-)
-def test_a_head_that_cannot_be_used_is_replaced_by_a_new_one(full, message, tmp_path, caplog):
-    model = _encoder_of(tmp_path, full)
+def test_a_head_that_cannot_be_used_is_replaced_by_a_new_one(tmp_path, caplog):
+    model = _encoder_of(tmp_path, BertForMaskedLM(BertConfig(**_sizes(), tie_word_embeddings=False)))
     loss = make_loss(model, mlm_weight=1.0)
     assert not loss.masked_lm.from_checkpoint
-    assert re.search(message, caplog.text)
+    assert "an output layer of its own" in caplog.text
     assert torch.isfinite(loss(features(model))["mlm"])

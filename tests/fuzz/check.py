@@ -1,4 +1,4 @@
-"""What a case is, and the class it falls into: nothing silent, nothing lost, nothing that hangs."""
+"""What a case is, and what must come of it: a clear refusal or a right result; nothing silent or half-written."""
 
 import hashlib
 import signal
@@ -10,16 +10,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-CLEAR = "clear error"
-RIGHT = "accepted rightly"
-SILENT = "silent wrong"
-NAMELESS = "names nothing"
-HANG = "hang"
-HALF = "half-written"
-REFUSED = "refused wrongly"
-CLASSES = (CLEAR, RIGHT, SILENT, NAMELESS, HANG, HALF, REFUSED)
 SECONDS = 5.0
-
 REFUSE, ACCEPT, EITHER = "refuse", "accept", "either"
 
 
@@ -27,9 +18,13 @@ class UsageError(Exception):
     """The command line's refusal: exit code 1 or 2 and one line on stderr."""
 
 
+class Fault(AssertionError):
+    """A case that was neither refused clearly nor accepted rightly."""
+
+
 @dataclass(frozen=True)
 class Case:
-    """One call, and how its outcome is classified.
+    """One call, and what must come of it.
 
     Args:
         name: the call, as it is written in a report.
@@ -38,7 +33,7 @@ class Case:
         names: an error must contain one of them: the argument or the file. Empty: no demand.
         verify: the oracle of a result: None if it is right, otherwise what is wrong with it.
         untouched: a folder that must hold the same files after an error as before.
-        foreign: errors of Python and the system are fine: for values of a wrong type, and full disks.
+        foreign: errors of Python and the system are fine: for values of a wrong type.
     """
 
     name: str
@@ -48,15 +43,6 @@ class Case:
     verify: Callable[[Any], str | None] = lambda result: None
     untouched: Path | None = None
     foreign: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The class of a case, and the message or the reason."""
-
-    case: Case
-    kind: str
-    detail: str
 
 
 class _Hang(BaseException):
@@ -85,28 +71,32 @@ def _listing(folder: Path | None) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in paths}
 
 
-def classify(case: Case) -> Outcome:
-    """Run a case and return which class it falls into."""
+def check(case: Case) -> str:
+    """Run a case; return "refused" or "accepted".
+
+    Raises:
+        Fault: if it is refused without a name or wrongly, accepted with a wrong result, hangs, or leaves files behind.
+    """
     before = _listing(case.untouched)
     try:
         with time_limit(SECONDS):
             result = case.run()
     except _Hang:
-        return Outcome(case, HANG, f"over {SECONDS:g} s")
+        raise Fault(f"{case.name}: hangs for over {SECONDS:g} s") from None
     except Exception as error:
-        message = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+        message = f"{case.name}: {type(error).__name__}: {' '.join(str(error).split())}"[:400]
         if changed := before.items() ^ _listing(case.untouched).items():
-            return Outcome(case, HALF, f"{sorted(changed)[:4]} after {message}"[:300])
+            raise Fault(f"{message}, and left {sorted(changed)[:4]}") from error
         if not _is_clear(case, error):
-            return Outcome(case, NAMELESS, message)
-        return Outcome(case, REFUSED if case.expected == ACCEPT else CLEAR, message)
+            raise Fault(f"{message}, which names nothing") from error
+        if case.expected == ACCEPT:
+            raise Fault(f"{message}, although it is right") from error
+        return "refused"
     if case.expected == REFUSE:
-        return Outcome(case, SILENT, f"accepted: {result!r:.100}")
-    try:
-        wrong = case.verify(result)
-    except Exception as error:
-        wrong = f"the result cannot be used: {type(error).__name__}: {error}"[:300]
-    return Outcome(case, RIGHT, "") if wrong is None else Outcome(case, SILENT, wrong)
+        raise Fault(f"{case.name}: accepted, with {result!r:.100}")
+    if (wrong := case.verify(result)) is not None:
+        raise Fault(f"{case.name}: {wrong}")
+    return "accepted"
 
 
 def _is_clear(case: Case, error: Exception) -> bool:
