@@ -209,25 +209,19 @@ class DCLRLoss(nn.Module):
         """
         other_signal = self.noise.ratio > 0 or self.instance_weights.guide is not None
         anchors, positives = self.step.join(self.model, reps, other_signal=other_signal)  # (B, D) each
-        noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants; of mini-batches, to hold less at a time
+        noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants; of mini-batches, so no (B, K) is held
         gathered, offset = self.step.gather(positives, other_negatives=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
-        pair_weights = self.instance_weights(
-            anchors,
-            candidates,
-            columns,
-            offset=offset,
-            first_call=self.step.is_first_call,  # since join
-        )
+        first_call = self.step.is_first_call  # of this batch; ``join`` has counted it
+        pair_weights = self.instance_weights(anchors, candidates, columns, offset=offset, first_call=first_call)
 
         def contrast(batch: Tensor, others: Tensor, begin: int) -> Tensor:
             """Return eq. 6 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``.
 
             ``others`` are the candidates, detached if gradients are collected here.
             """
-            unit = unit_rows(batch)  # (b, D)
-            scores_of_others = unit_scores(unit, others, self.temperature)  # (b, world * B)
-            scores_of_noise = unit_scores(unit, noise, self.temperature)  # (b, K)
+            scores_of_others = unit_scores(unit_rows(batch), others, self.temperature)  # (b, world * B)
+            scores_of_noise = unit_scores(unit_rows(batch), noise, self.temperature)  # (b, K)
             weights = None
             if pair_weights is not None:
                 weights = pair_weights.of_anchors(begin, begin + len(batch))  # alpha, (b, world * B)

@@ -70,12 +70,6 @@ def test_other_content_is_refused(tmp_path, tensors, metadata, fault):
     assert str(refused.value).endswith(": do it again.")
 
 
-def test_values_need_not_be_finite_where_that_is_said(tmp_path):
-    write_tensors(tmp_path / "a", {"x": torch.tensor([torch.nan])})
-    expected = {"x": Expected(finite=False)}
-    assert read_tensors(tmp_path / "a", expected, what="a file", remedy="do it again")[0]["x"].isnan().all()
-
-
 def test_damage_is_seen(tmp_path):
     path = tmp_path / "a.safetensors"
     write_tensors(path, content(), FORMAT)

@@ -41,7 +41,7 @@ class PairStep(nn.Module):
        time with the candidates.
 
     A loss that wraps this one and encodes the rows itself begins at 2, by :meth:`of_embeddings`. MatryoshkaLoss and
-    AdaptiveLayerLoss repeat 2 to 5 on the same batch: see :attr:`is_first_call`.
+    AdaptiveLayerLoss go through these calls several times for a batch: see :attr:`is_first_call`.
 
     Args:
         loss: name of the loss, for messages.
@@ -125,7 +125,7 @@ class PairStep(nn.Module):
 
         They go through the head first, unless ``after_head`` says that they have.
         """
-        if not is_repeated(loss.model):  # a new batch, not the same one at another dimension
+        if not is_repeated(loss.model):  # a new batch, not the same one at another dimension or layer
             self._calls = 0
         views = embeddings if after_head else apply_head(self.projection_head, embeddings)
         whole = None if columns is None else [[column] for column in columns]
@@ -134,7 +134,7 @@ class PairStep(nn.Module):
         return value
 
     def _run_in_mini_batches(self, loss: PairLoss, columns: Columns) -> Tensor:
-        self._calls = 0  # MatryoshkaLoss repeats calculate_loss, not this method
+        self._calls = 0  # here MatryoshkaLoss repeats calculate_loss, not this method
         two_views, generator = self.two_views, None
         if two_views is not None and two_views.draws:
             generator = two_views.source.on(columns[0]["input_ids"].device)
