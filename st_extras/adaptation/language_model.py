@@ -131,7 +131,7 @@ def adapt_language_model(
                 not_tried = ("further layers, as the time was up",)
                 break
             candidates = extractions(grid, prompt, layer, fitting_rows, filter_transform)
-            scored = [(*scores.gain_and_general(candidate), candidate) for candidate in candidates]
+            scored = ((*scores.gain_and_general(candidate), candidate) for candidate in candidates)
             gain, general, best = max(scored, key=lambda row: row[0])
             reason = "" if gain > 0 else "not better than the base model"
             results.append(

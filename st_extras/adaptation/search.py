@@ -161,7 +161,7 @@ def adapt_search(
             transforms = transforms[-1:]  # the one that does not use the mean of the queries: users' have another
         routes = both_sides(used_documents, unit, transforms, run.seed)
         if keep_index:
-            routes = queries_alone(routes, unit)
+            routes = queries_alone(routes, unit)  # carries what the documents got over to the queries
 
         if dev is None:
             gain_measure = _PSEUDO_RELEVANT

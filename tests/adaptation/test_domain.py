@@ -114,7 +114,7 @@ def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch
     def noted(self: Any, candidate: Candidate, budget: float) -> Any:
         now.append(candidate.name)
         if scores[candidate.name][1] is None:
-            raise RuntimeError("no memory")
+            raise ValueError("not finite")
         self._general = SimpleNamespace(score=lambda embeddings: scores[candidate.name][1])
         return result(self, candidate, budget)
 
