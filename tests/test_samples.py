@@ -17,48 +17,25 @@ def normalized(sentence: str) -> str:
     return " ".join(re.findall(r"\w+", sentence.lower()))
 
 
-@pytest.fixture(scope="module")
-def sentences():
-    return sample_sentences()
-
-
-@pytest.fixture(scope="module")
-def pairs():
-    return list(zip(*graded_pairs(), strict=True))
-
-
-def test_sentences_are_many_and_distinct(sentences):
+def test_sentences_are_many_distinct_and_of_4_to_30_words():
+    sentences = sample_sentences()
     assert len(sentences) >= 3000
     assert len({normalized(sentence) for sentence in sentences}) == len(sentences)
-
-
-def test_sentences_have_4_to_30_words(sentences):
     assert not [sentence for sentence in sentences if not 4 <= len(sentence.split()) <= 30]
-
-
-def test_pairs_are_300_distinct(pairs):
-    assert len(pairs) == 300
-    assert len({frozenset(pair[:2]) for pair in pairs}) == 300
-    assert all(normalized(first) != normalized(second) for first, second, _ in pairs)
-
-
-def test_scores_cover_the_scale_in_half_points(pairs):
-    counts = Counter(score for _, _, score in pairs)
-    assert set(counts) == {half / 2 for half in range(11)}
-    assert min(counts.values()) >= 20
-    assert max(counts.values()) <= 40
-
-
-def test_graded_sentences_are_not_in_the_training_file(sentences, pairs):
-    training = {normalized(sentence) for sentence in sentences}
-    assert not [pair for pair in pairs if normalized(pair[0]) in training or normalized(pair[1]) in training]
-
-
-def test_labelled_sentences_are_eight_of_the_training_file_for_each_topic(sentences):
     texts, topics = labeled_sentences()
     assert {*texts} <= {*sentences}
-    assert len({*texts}) == 48
-    assert {*Counter(topics).values()} == {8}
+    assert (len({*texts}), {*Counter(topics).values()}) == (48, {8})
+
+
+def test_pairs_are_300_distinct_and_cover_the_scale_in_half_points():
+    pairs = [*zip(*graded_pairs(), strict=True)]
+    assert len({frozenset(map(normalized, pair[:2])) for pair in pairs}) == len(pairs) == 300
+    assert all(normalized(first) != normalized(second) for first, second, _ in pairs)
+    training = {normalized(sentence) for sentence in sample_sentences()}
+    assert not [pair for pair in pairs if training & {normalized(pair[0]), normalized(pair[1])}]
+    counts = Counter(score for _, _, score in pairs)
+    assert {*counts} == {half / 2 for half in range(11)}
+    assert all(20 <= count <= 40 for count in counts.values())
 
 
 def test_help_pages_are_distinct_and_each_query_has_its_page():
@@ -68,15 +45,15 @@ def test_help_pages_are_distinct_and_each_query_has_its_page():
     assert pages[answers[queries.index("what does E42 mean")]][0] == "PIN entered wrongly three times"
 
 
-def test_written_samples_are_what_the_readers_read(tmp_path, sentences, pairs):
+def test_written_samples_are_what_the_readers_read(tmp_path):
     folder = tmp_path / "samples"
     assert write_samples(folder) == [folder / name for name in ("sentences.txt", "labels.tsv", "pairs.tsv", "search")]
     texts, topics = labeled_sentences()
-    assert read_sentences(folder / "sentences.txt") == [text for text in sentences if text not in texts]
+    assert read_sentences(folder / "sentences.txt") == [text for text in sample_sentences() if text not in texts]
     labeled = load_labeled_texts(folder / "labels.tsv")
     assert ([*labeled.texts], [*labeled.labels]) == (texts, topics)
     graded = load_sts("pairs", folder / "pairs.tsv")
-    assert [*zip(graded.sentences1, graded.sentences2, graded.scores, strict=True)] == pairs
+    assert (list(graded.sentences1), list(graded.sentences2), list(graded.scores)) == tuple(map(list, graded_pairs()))
     task, (pages, queries, answers) = load_retrieval(folder / "search"), help_pages()
     assert [*task.queries.values()] == queries
     assert all(title in text for (title, _), text in zip(pages, task.documents.values(), strict=True))
@@ -85,14 +62,10 @@ def test_written_samples_are_what_the_readers_read(tmp_path, sentences, pairs):
         write_samples(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "allowed"),
-    [("sentences.txt", "\n"), ("graded_pairs.tsv", "\n\t"), ("topics.tsv", "\n\t"), ("help_pages.tsv", "\n\t")],
-)
-def test_files_hold_clean_text(name, allowed):
+@pytest.mark.parametrize("name", ["sentences.txt", "graded_pairs.tsv", "topics.tsv", "help_pages.tsv"])
+def test_files_hold_clean_text(name):
     text = resources.files("st_extras.samples").joinpath(name).read_bytes().decode("utf-8")
-    control = {char for char in text if unicodedata.category(char).startswith("C")} - set(allowed)
-    assert not control
+    assert not {char for char in text if unicodedata.category(char).startswith("C")} - {"\n", "\t"}
     assert text == unicodedata.normalize("NFC", text)
     assert text.endswith("\n")
     cells = [cell for line in text.splitlines() for cell in line.split("\t")]

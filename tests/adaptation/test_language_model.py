@@ -1,5 +1,6 @@
 """``adapt_language_model``: what is tried, what is saved, what counts as a language model."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,22 +11,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from st_extras.adaptation import (
-    Adaptation,
-    LanguageModelDetails,
-    adapt,
-    adapt_language_model,
-    extraction,
-    language_model,
-)
+from st_extras.adaptation import Adaptation, LanguageModelDetails, adapt_language_model, extraction, language_model
 from st_extras.adaptation.corpus import Sample, apart_from, sample_texts, split_corpus
-from st_extras.adaptation.extraction import (
-    embed_filter,
-    encode_grid,
-    extractions,
-    is_language_model,
-    whitenings,
-)
+from st_extras.adaptation.extraction import embed_filter, encode_grid, extractions, is_language_model, whitenings
 from st_extras.adaptation.language_model import ExtractionScores
 from st_extras.adaptation.run import AdaptationRun
 from st_extras.encoders import load_encoder
@@ -38,11 +26,9 @@ from st_extras.samples import graded_spearman
 from tests.adaptation.test_domain import saved
 from tests.adaptation.texts import DEV, TEXTS
 from tests.encoders.decoders import build_decoder
-from tests.helpers import differing, snapshot, some_fast
+from tests.helpers import differing, draw, snapshot, some_fast
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
-
-POOLINGS = ["lasttoken", "mean", "weightedmean"]
+pytestmark = pytest.mark.usefixtures("without_picture")
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +62,25 @@ def test_one_pass_gives_what_each_cut_model_would(kind, tmp_path):
     lines = [*TEXTS[:7], "a", " ".join(TEXTS[7:10])]
     model = load_encoder(folder, device="cpu")
     grid = encode_grid(model, lines, encode)
-    assert (grid.layers, sorted(grid.poolings), grid.embeddings.shape[:4]) == ([1, 2, 3], POOLINGS, (2, 9, 3, 3))
+    assert (grid.layers, grid.embeddings.shape[:4]) == ([1, 2, 3], (2, 9, 3, 3))
+    assert sorted(grid.poolings) == ["lasttoken", "mean", "weightedmean"]
     assert grid.poolings[0] == model[1].pooling_mode
     assert not model.transformers_model.config.output_hidden_states
-    for t, template in enumerate((PLAIN, PROMPT_EOL)):
-        for k, layer in enumerate(grid.layers):
-            for p, pooling in enumerate(grid.poolings):
-                cut = load_encoder(folder, device="cpu", layers=layer, pooling=pooling, prompt_template=template)
-                np.testing.assert_allclose(grid.embeddings[t, :, k, p], cut.encode(lines), rtol=1e-4, atol=1e-5)
+    places = itertools.product(enumerate((PLAIN, PROMPT_EOL)), enumerate(grid.layers), enumerate(grid.poolings))
+    for (t, template), (k, layer), (p, pooling) in places:
+        cut = load_encoder(folder, device="cpu", layers=layer, pooling=pooling, prompt_template=template)
+        np.testing.assert_allclose(grid.embeddings[t, :, k, p], cut.encode(lines), rtol=1e-4, atol=1e-5)
 
 
 def test_whitenings_are_those_of_the_modules():
-    found = torch.randn(300, 8, generator=torch.Generator().manual_seed(0)).double() @ torch.randn(8, 8).double() + 3
-    (soft, soft_step), (full, full_step) = whitenings(found)
+    found = draw(300, 8) @ draw(8, 8, seed=1) + 3
+    (soft, soft_transform), (full, full_transform) = whitenings(found)
     assert (soft, full) == ("soft whitening", "whitening to 8")
-    for step, epsilon in ((soft_step, 0.1), (full_step, 0.0)):
-        after = found @ step[0] + step[1]
-        statistics = extraction.CorpusStatistics(8).update(found)
-        kernel = WhiteningPostProcessor(8, epsilon=epsilon).kernel_of(statistics)
-        torch.testing.assert_close(
-            after @ after.T, (found - found.mean(0)) @ kernel @ kernel.T @ (found - found.mean(0)).T
-        )
+    statistics = extraction.CorpusStatistics(8).update(found)
+    for (matrix, offset), epsilon in ((soft_transform, 0.1), (full_transform, 0.0)):
+        after = found @ matrix + offset
+        expected = (found - found.mean(0)) @ WhiteningPostProcessor(8, epsilon=epsilon).kernel_of(statistics)
+        torch.testing.assert_close(after @ after.T, expected @ expected.T)
     assert not list(whitenings(torch.ones(20, 4)))
 
 
@@ -109,10 +93,9 @@ def test_the_filter_leaves_out_both_ends_of_the_spectrum_of_words(decoder):
     assert offset.tolist() == [0.0] * 14
     decoder.transformers_model.config.tie_word_embeddings = False
     assert embed_filter(decoder) is None
-    for edge in (-0.1, 0.5):
-        with pytest.raises(ValueError, match="edge"):
-            embed_filter(decoder, edge)
-    with pytest.raises(ValueError, match="model"):
+    with pytest.raises(ValueError, match=r"^edge must"):
+        embed_filter(decoder, 0.5)
+    with pytest.raises(ValueError, match=r"^model must"):
         embed_filter(SentenceTransformer(modules=[StaticEmbedding(decoder.tokenizer, embedding_dim=4)]))
 
 
@@ -131,6 +114,7 @@ def test_texts_that_have_all_their_prompts_are_used(decoder):
     assert len(encode_grid(decoder, TEXTS[:8], lambda *_: torch.zeros(0, 0)).base) == 0
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_what_was_scored(decoder, tmp_path):
     before = snapshot(decoder)
     found = run(decoder, tmp_path / "out", dev=DEV)
@@ -144,18 +128,16 @@ def test_what_is_saved_is_what_was_scored(decoder, tmp_path):
     dev = details(found).dev
     assert dev == pytest.approx(measure.score(encode(decoder, DEV.texts)), abs=0.1)
     assert best.gain == pytest.approx(measure.score(encode(loaded, DEV.texts)) - dev, abs=0.2)
-    assert details(found).dev is not None
     held_out = apart_from(sample_texts(TEXTS, 12_000, 42), DEV).texts[: found.texts.held_out]
     for marks, model in ((details(found).unrelated_before, decoder), (details(found).unrelated_after, loaded)):
         assert marks is not None
         assert marks[100] == pytest.approx(unrelated_cosines(encode(model, held_out))[100], abs=1e-3)
-    page = (tmp_path / "out" / "neighbors.md").read_text()
-    assert 0 < details(found).changed < 1  # type: ignore[operator]
-    assert f"{details(found).changed:.0%}" in page
+    assert f"{details(found).changed:.0%}" in (tmp_path / "out" / "neighbors.md").read_text()
     card = (tmp_path / "out" / "README.md").read_text()
     assert ("Whitening" in card, "wu2026unembedding" in card) == ("whitening" in best.name, "Filter" in best.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("prompt", "dev"), [(0, None), (1, DEV)])
 def test_scores_are_those_of_the_cut_model(decoder, prompt, dev):
     """Word overlap on held-out texts and graded pairs, or a development set, by what would be saved."""
@@ -168,10 +150,10 @@ def test_scores_are_those_of_the_cut_model(decoder, prompt, dev):
     tried = list(extractions(grid, prompt, 1, slice(120, None), embed_filter(decoder)))[4:8]
     assert [one.pooling for one in tried] == 4 * [grid.poolings[1]]
     assert [one.name.partition(" + ")[2] for one in tried] == ["", "EmbedFilter", "soft whitening", "whitening to 16"]
-    steps = [None, embed_filter(decoder), *(one for _, one in whitenings(tried[0].embeddings(grid)[120:]))]
-    for one, step in zip(tried, steps, strict=True):
-        assert (step is None) == (one.transform is None)
-        assert step is None or torch.equal(step[0], one.transform.matrix)  # type: ignore[union-attr]
+    transforms = [None, embed_filter(decoder), *(one for _, one in whitenings(tried[0].embeddings(grid)[120:]))]
+    for one, transform in zip(tried, transforms, strict=True):
+        assert (transform is None) == (one.transform is None)
+        assert transform is None or torch.equal(transform[0], one.transform.matrix)  # type: ignore[union-attr]
         model = one.encoder(decoder)
         model = model if one.transform is None else pipeline.with_dense(model, *one.transform)
         gain, general = scores.gain_and_general(one)
@@ -184,63 +166,44 @@ def test_scores_are_those_of_the_cut_model(decoder, prompt, dev):
             assert gain == pytest.approx(after - scores.base_dev, abs=0.2)
 
 
-def test_texts_without_an_embedding_leave_the_grid_too(decoder, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_texts_without_an_embedding_leave_the_grid_too_and_seed_and_limit_arrive(decoder, tmp_path, monkeypatch):
     """The grid was once sliced by the numbers of all texts: held-out rows were those of other texts."""
-    original, seen = language_model.encode_grid, []
+    encoded: list[Any] = []
+    scored: list[Any] = []
+    fitting: set[Any] = set()
 
-    def with_gaps(model: SentenceTransformer, texts: list[str], encode: Any) -> Any:
-        grid = original(model, texts, encode)
-        if not seen:
+    def grid_with_gaps(*given: Any) -> Any:
+        grid = encode_grid(*given)
+        if not encoded:
             grid.embeddings[:, [3, 10]] = 0
-        seen.append((list(texts), grid))
+        encoded.append((given[1], grid))
         return grid
 
-    corpora: list[Any] = []
-    init = ExtractionScores.__init__
+    class Scores(ExtractionScores):
+        def __init__(self, model: Any, corpus: Any, grid: Any, run: Any, dev: Any) -> None:
+            scored.append((corpus, grid, run.seed))
+            super().__init__(model, corpus, grid, run, dev)
 
-    def scores(self: Any, model: Any, corpus: Any, grid: Any, *given: Any) -> None:
-        corpora.append((corpus, grid))
-        init(self, model, corpus, grid, *given)
+    def noted_extractions(*given: Any) -> Any:
+        fitting.add((given[3].start, given[3].stop))
+        return extractions(*given)
 
-    fitting: set[Any] = set()
-    monkeypatch.setattr(
-        language_model,
-        "extractions",
-        lambda *given: fitting.add((given[3].start, given[3].stop)) or extractions(*given),
-    )
-    monkeypatch.setattr(language_model, "encode_grid", with_gaps)
-    monkeypatch.setattr(ExtractionScores, "__init__", scores)
-    found = run(decoder, tmp_path / "out", dev=DEV)
-    ((corpus, grid),) = corpora
-    texts, whole = seen[0]
-    kept = [row for row in range(600) if row not in (3, 10)]
-    assert (found.texts.sampled, found.texts.used) == (600, 598)
+    monkeypatch.setattr(language_model, "MOST_TEXTS", 510)
+    monkeypatch.setattr(language_model, "extractions", noted_extractions)
+    monkeypatch.setattr(language_model, "encode_grid", grid_with_gaps)
+    monkeypatch.setattr(language_model, "ExtractionScores", Scores)
+    found = run(decoder, tmp_path / "out", dev=DEV, seed=7)
+    ((corpus, grid, seed),) = scored
+    texts, whole = encoded[0]
+    kept = [row for row in range(510) if row not in (3, 10)]
+    assert (found.texts.sampled, len(texts), found.texts.used, seed) == (600, 510, 508, 7)
     assert [*corpus.held_out, *corpus.fitting] == [texts[row] for row in kept]
     assert torch.equal(grid.embeddings, whole.embeddings[:, kept])
     assert fitting == {(len(corpus.held_out), None)}
 
 
-def test_the_seed_and_the_limit_arrive(decoder, tmp_path, monkeypatch):
-    seeds, encoded = [], []
-    init, original = LabelFreeComparison.__init__, language_model.encode_grid
-
-    def noted(self: Any, texts: Any, base: Any, *, seed: int = 0) -> None:
-        seeds.append(seed)
-        init(self, texts, base, seed=seed)
-
-    monkeypatch.setattr(LabelFreeComparison, "__init__", noted)
-    monkeypatch.setattr(language_model, "MOST_TEXTS", 510)
-    monkeypatch.setattr(
-        language_model,
-        "encode_grid",
-        lambda model, texts, encode: encoded.append(texts) or original(model, texts, encode),
-    )
-    found = run(decoder, tmp_path / "out", seed=7)
-    assert seeds == [7]
-    assert len(encoded[0]) == found.texts.used == 510
-    assert found.texts.sampled == 600
-
-
+@pytest.mark.slow
 def test_an_interrupted_run_ends_the_same(decoder, folder, tmp_path, monkeypatch):
     whole = run(decoder, tmp_path / "whole")
 
@@ -255,39 +218,27 @@ def test_an_interrupted_run_ends_the_same(decoder, folder, tmp_path, monkeypatch
     assert [(one.name, one.gain) for one in again.candidates] == [(one.name, one.gain) for one in whole.candidates]
 
 
-def test_a_base_model_that_is_best_stays(decoder, tmp_path):
+@pytest.mark.slow
+def test_what_is_left_unchanged(decoder, tmp_path, monkeypatch):
+    assert "more minutes" in run(decoder, tmp_path / "few", minutes=1e-6).reason
     left, right = TEXTS[:40], TEXTS[40:80]
     cosines = torch.cosine_similarity(encode(decoder, left), encode(decoder, right))
-    found = run(decoder, tmp_path / "out", dev=STSDataset("own", left, right, cosines.tolist()))
-    assert found.chosen is None
-    assert not any(one.accepted for one in found.candidates)
-
-
-def test_too_little_time(decoder, tmp_path, monkeypatch):
-    few = run(decoder, tmp_path / "few", minutes=1e-6)
-    assert "more minutes" in few.reason
+    best = run(decoder, tmp_path / "best", dev=STSDataset("own", left, right, cosines.tolist()))
+    assert (best.chosen, any(one.accepted for one in best.candidates)) == (None, False)
     monkeypatch.setattr(AdaptationRun, "deadline", property(lambda self: 0.0, lambda self, value: None), raising=False)
-    found = run(decoder, tmp_path / "out", dev=DEV)
-    assert found.candidates == []
-    assert details(found).not_tried == ("further layers, as the time was up",)
-    assert "time" in found.reason
+    late = run(decoder, tmp_path / "late", dev=DEV)
+    assert (late.candidates, details(late).not_tried) == ([], ("further layers, as the time was up",))
+    assert "give more minutes" in late.reason
 
 
 def test_what_counts_as_a_language_model(decoder, folder, tmp_path, still_encoder):
-    assert is_language_model(decoder)
     decoder.save(str(tmp_path))  # without its output layer
     assert is_language_model(load_encoder(tmp_path, device="cpu"))
     assert is_language_model(load_encoder(folder, device="cpu", pooling="mean", layers=2))
-    assert not is_language_model(load_encoder(folder, device="cpu", prompt_template=PROMPT_EOL))
-    assert not is_language_model(load_encoder(folder, device="cpu", prompts={"a": "b "}, default_prompt_name="a"))
     assert is_language_model(load_encoder(folder, device="cpu", prompts={"a": "b "}))
+    assert not is_language_model(load_encoder(folder, device="cpu", prompts={"a": "b "}, default_prompt_name="a"))
+    assert not is_language_model(load_encoder(folder, device="cpu", prompt_template=PROMPT_EOL))
     decoder.append(Normalize())
     assert not is_language_model(decoder)
-    assert not is_language_model(still_encoder)
-    with pytest.raises(ValueError, match="model must be a causal language model"):
+    with pytest.raises(ValueError, match=r"^model must be a causal language model"):
         adapt_language_model(still_encoder, TEXTS, tmp_path / "out")
-
-
-def test_adapt_passes_one_on(decoder, tmp_path):
-    found = adapt(decoder, TEXTS[:10], tmp_path / "out", show_progress_bar=False)
-    assert isinstance(found.details, LanguageModelDetails)

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from st_extras.adaptation import neighbors
 from st_extras.adaptation.neighbors import write_neighbors, write_searches
 from tests.helpers import cosine, draw
 
-TEXTS = ["black tea", "green tea", "rain", "heavy rain", "snow", "hot chocolate"]
+TEXTS = [f"text {number}" for number in range(60)]
 
 
 def three_nearest(x: Tensor, row: int) -> list[int]:
@@ -38,10 +37,9 @@ def tables(markdown: str) -> dict[str, list[list[str]]]:
 
 @pytest.mark.usefixtures("no_matplotlib")
 def test_the_changed_are_counted_and_shown(tmp_path):
-    texts = [f"text {number}" for number in range(60)]
     before = draw(60, 6)
     after = before + 0.3 * draw(60, 6, seed=1)
-    share = write_neighbors(tmp_path, texts, before, after, examples=100)
+    share = write_neighbors(tmp_path, TEXTS, before, after, examples=100)
     near = [(three_nearest(before, row), three_nearest(after, row)) for row in range(60)]
     first = sum(old[0] != new[0] for old, new in near)
     three = [row for row, (old, new) in enumerate(near) if set(old) != set(new)]
@@ -51,40 +49,37 @@ def test_the_changed_are_counted_and_shown(tmp_path):
     numbers = [int(number) for number in re.findall(r"\d+", page(tmp_path).splitlines()[2])]
     assert numbers == [60, first, round(100 * first / 60), len(three), round(100 * len(three) / 60)]
     shown = tables(page(tmp_path))
-    assert list(shown) == [texts[row] for row in three]
+    assert list(shown) == [TEXTS[row] for row in three]
     for row in three:
         old, new = near[row]
-        names = [texts[at] if at in old else f"**new:** {texts[at]}" for at in new]
-        assert shown[texts[row]] == [
-            [texts[a], f"{cosine(before[row], before[a]):.3f}", name, f"{cosine(after[row], after[b]):.3f}"]
+        names = [TEXTS[at] if at in old else f"**new:** {TEXTS[at]}" for at in new]
+        assert shown[TEXTS[row]] == [
+            [TEXTS[a], f"{cosine(before[row], before[a]):.3f}", name, f"{cosine(after[row], after[b]):.3f}"]
             for a, b, name in zip(old, new, names, strict=True)
         ]
+    assert [path.name for path in tmp_path.iterdir()] == ["neighbors.md"]  # no picture without matplotlib
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_examples_are_drawn(tmp_path):
-    texts = [f"text {number}" for number in range(60)]
+def test_examples_are_sampled(tmp_path):
     pages = []
     for seed in (1, 1, 2):
-        write_neighbors(tmp_path, texts, draw(60, 6), draw(60, 5, seed=1), examples=7, seed=seed)
+        write_neighbors(tmp_path, TEXTS, draw(60, 6), draw(60, 5, seed=1), examples=7, seed=seed)
         pages.append(page(tmp_path))
     assert pages[0] == pages[1]
     assert list(tables(pages[0])) != list(tables(pages[2]))
     assert len(tables(pages[0])) == 7
     assert "Below are 7 of the " in pages[0]
-    write_neighbors(tmp_path, texts, draw(60, 6), draw(60, 5, seed=1), examples=0)
-    assert tables(page(tmp_path)) == {}
-    assert "Below" not in page(tmp_path)
 
 
 @pytest.mark.usefixtures("no_matplotlib")
 def test_turned_embeddings_and_equally_near_neighbours_are_no_change(tmp_path):
     turn = torch.linalg.qr(draw(4, 4, seed=1)).Q
-    write_neighbors(tmp_path, TEXTS, draw(6, 4), 5 * draw(6, 4) @ turn)
+    write_neighbors(tmp_path, TEXTS[:6], draw(6, 4), 5 * draw(6, 4) @ turn)
     assert "Of 6 texts, 0 (0%) have another nearest neighbour than before, and 0 (0%) have others" in page(tmp_path)
     assert tables(page(tmp_path)) == {}
     before = torch.eye(6)  # all are equally far from each other
-    write_neighbors(tmp_path, TEXTS, before, before[torch.randperm(6, generator=torch.Generator().manual_seed(0))])
+    write_neighbors(tmp_path, TEXTS[:6], before, before[[2, 0, 1, 5, 3, 4]])
     assert "Of 6 texts, 0 (0%)" in page(tmp_path)
 
 
@@ -97,23 +92,20 @@ HOSTILE = [
     "**bold** _it_ ~~gone~~ <b>tag</b> <script>",
     "&lt; &amp; &#124; <!-- comment",
     "[link](x) ![picture](y) <http://example.org>",
-    "# no heading",
     "- | - | -",
     "|---|---|",
     "1. $x$ \\(y\\)",
-    "\\\\\\",
-    "犬 é \u200d 🙂",
-    "tab\tnul\0esc\x1b[31m",
+    "tab\tnul\0esc\x1b[31m 犬 \u200d 🙂",
 ]
 
 
 @pytest.mark.usefixtures("no_matplotlib")
 def test_no_text_breaks_the_page(tmp_path):
     parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    write_neighbors(tmp_path, HOSTILE, draw(15, 4), draw(15, 4, seed=1))
+    write_neighbors(tmp_path, HOSTILE, draw(12, 4), draw(12, 4, seed=1))
     expected = {" ".join(re.sub("[\0\x1b]", " ", text).split()) for text in HOSTILE}
-    shown, cells, kinds = set(), set(), set()
     tokens = parser.parse(page(tmp_path))
+    shown, cells, kinds = set(), set(), set()
     for before, token in pairwise(tokens):
         if token.type != "inline":
             continue
@@ -123,60 +115,37 @@ def test_no_text_breaks_the_page(tmp_path):
             cells.add(text.removeprefix("new: "))
         elif text.startswith("Text: "):
             shown.add(text.removeprefix("Text: "))
-    assert len(shown) > 10
-    assert shown <= expected
-    texts = {cell for cell in cells if not re.fullmatch(r"-?\d\.\d{3}", cell)}
-    assert len(texts) > 10
-    assert texts <= expected
+    assert len(shown) > 8
+    assert shown | {cell for cell in cells if not re.fullmatch(r"-?\d\.\d{3}", cell)} <= expected
     assert kinds <= {"text", "text_special", "strong_open", "strong_close"}
-    assert sum(token.type == "table_open" for token in tokens) == len(shown)
     assert sum(token.type == "td_open" for token in tokens) == 12 * len(shown)
 
 
 @pytest.mark.usefixtures("no_matplotlib")
 def test_long_texts_are_cut_and_lone_surrogates_written(tmp_path):
-    long = "\n".join(["word"] * 10_000)
-    texts = [long, "half \ud83d of a pair", *TEXTS]
+    texts = ["\n".join(["word"] * 10_000), "half \ud83d of a pair", *TEXTS[:6]]
     write_neighbors(tmp_path, texts, draw(8, 3), draw(8, 3, seed=1))
-    shown = tables(page(tmp_path))
-    assert any(text.startswith("word word") for text in shown)
+    assert " ".join(["word"] * 40)[:197] + "..." in tables(page(tmp_path))
     assert "half of a pair" in " ".join(page(tmp_path).split())
-    assert max(map(len, page(tmp_path).splitlines())) < 900
-    assert next(text for text in shown if text.startswith("word word")) == " ".join(["word"] * 40)[:197] + "..."
 
 
 def test_the_picture(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    from matplotlib import pyplot
-
-    pyplot.close("all")  # other tests of this process may have left some
     drawn: list[Any] = []
     plot = neighbors.plot_changed_neighbors
-    monkeypatch.setattr(
-        neighbors, "plot_changed_neighbors", lambda *x, **options: drawn.append(x) or plot(*x, **options)
-    )
+    monkeypatch.setattr(neighbors, "plot_changed_neighbors", lambda *x, **more: drawn.append(x) or plot(*x, **more))
     before = draw(30, 6)
     after = before + 0.2 * draw(30, 6, seed=1)  # most texts keep their nearest neighbour
     texts = [f"text {number} \n\ud83d 卡片" for number in range(30)]
     write_neighbors(tmp_path, texts, before, after)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["neighbors.md", "neighbors.png"]
     assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
     assert "](neighbors.png)" in page(tmp_path)
-    assert not pyplot.get_fignums()
-    (lines, _, _, rows) = drawn[0]
+    ((lines, _, _, rows),) = drawn
     assert lines == [f"text {number}   卡片" for number in range(30)]
-    near = [(unit @ unit.T).fill_diagonal_(-1).argmax(dim=1) for unit in map(normalize, (before, after))]
     assert len({*rows}) == 6
-    assert all(near[0][row] != near[1][row] for row in rows)
+    assert all(three_nearest(before, row)[0] != three_nearest(after, row)[0] for row in rows)
     write_neighbors(tmp_path, texts, before, 2 * before)
     assert "](neighbors.png)" not in page(tmp_path)
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_without_matplotlib_there_is_no_picture(tmp_path):
-    write_neighbors(tmp_path, TEXTS, draw(6, 3), draw(6, 3, seed=1))
-    assert [path.name for path in tmp_path.iterdir()] == ["neighbors.md"]
-    assert "neighbors.png" not in page(tmp_path)
 
 
 def test_searches_show_new_first_documents(tmp_path):

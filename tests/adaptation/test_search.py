@@ -12,19 +12,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor
 
-from st_extras.adaptation import Adaptation, SearchDetails, adapt, adapt_search, search, search_transforms
+from st_extras.adaptation import Adaptation, SearchDetails, adapt_search, search, search_transforms
 from st_extras.adaptation.corpus import sample_texts
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, first_documents, sample_queries
-from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, Affine, Routes, both_sides, routed
+from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
-from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
-
-pytestmark = pytest.mark.slow
 
 JUDGED = RetrievalTask(
     {"not judged": "a cat"} | dict(zip("abcdefgh", QUERIES, strict=False)),
@@ -42,51 +39,40 @@ def details(found: Adaptation) -> SearchDetails:
     return found.details
 
 
-def unit(model: SentenceTransformer, role: str, of: list[str]) -> np.ndarray:
-    found = getattr(model, f"encode_{role}")(of)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+def unit(model: SentenceTransformer, role: str, of: list[str]) -> Tensor:
+    found = getattr(model, f"encode_{role}")(of, convert_to_tensor=True)
+    return found / found.norm(dim=1, keepdim=True)
 
 
-def sampled(of: list[str]) -> list[str]:
-    return sample_texts(of, 12_000, 42).texts
-
-
-def expected(*encoders: SentenceTransformer) -> tuple[np.ndarray, np.ndarray]:
-    """What the preferred step makes of QUERIES and DOCUMENTS, in their order."""
-    asked, documents = sampled(QUERIES), sampled(DOCUMENTS)
-    sides = (encoders[0], "query"), (encoders[-1], "document")
-    start = tuple(torch.tensor(unit(*side, of)) for side, of in zip(sides, (asked, documents), strict=True))
-    step = both_sides(documents, start, BOTH_SIDES, 42)[0]  # type: ignore[arg-type]
-    given = tuple(torch.tensor(unit(*side, of)) for side, of in zip(sides, (QUERIES, DOCUMENTS), strict=True))
-    queries, found = step.after(given)  # type: ignore[arg-type]
-    return queries.numpy(), found.numpy()
+def assert_routes_are_the_preferred_transform(folder: Path, *encoders: SentenceTransformer) -> SentenceTransformer:
+    """Check the saved model against BOTH_SIDES[0] after the encoder, or after those of queries and documents."""
+    of_queries, of_documents = encoders[0], encoders[-1]
+    queries, documents = (sample_texts(of, 12_000, 42).texts for of in (QUERIES, DOCUMENTS))
+    base = unit(of_queries, "query", queries), unit(of_documents, "document", documents)
+    (routes,) = both_sides(documents, base, BOTH_SIDES[:1], 42)
+    expected = routes.after((unit(of_queries, "query", QUERIES), unit(of_documents, "document", DOCUMENTS)))
+    loaded = SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(loaded.encode_query(QUERIES), expected[0], atol=1e-4)
+    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), expected[1], atol=1e-4)
+    return loaded
 
 
 @pytest.fixture
 def accepting(monkeypatch):
-    """A judge that finds nothing wrong: a random encoder's ranking says nothing about words."""
+    """A comparison that finds nothing wrong: a random encoder's ranking says nothing about words."""
     monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: (0.0, 0.0))
 
 
-def test_without_bm25s_nothing_is_encoded(
-    still_encoder: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_bm25s_nothing_is_encoded(still_encoder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(ImportError, match="BM25 needs bm25s"):
         run(still_encoder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"keep_index": 1}, "keep_index must be"),
-        ({"dev": ["a"]}, "dev must be a RetrievalTask"),
-        ({"queries": QUERIES[:3]}, "at least 20"),
-    ],
-)
-def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("options", [{"keep_index": 1}, {"dev": ["a"]}, {"queries": QUERIES[:3]}], ids=str)
+def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options):
+    with pytest.raises(ValueError, match=f"^{next(iter(options))} must"):
         run(still_encoder, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
@@ -97,40 +83,32 @@ def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options, message):
 @pytest.mark.parametrize("fitted", [10_000, 150])
 def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
     monkeypatch.setattr(search_transforms, "_FIT_TEXTS", fitted)
-    start = (
-        torch.tensor(unit(still_encoder, "query", QUERIES)),
-        torch.tensor(unit(still_encoder, "document", DOCUMENTS)),
-    )
-    found = neighbor_directions(start[1][:fitted], tfidf=character_tfidf(DOCUMENTS[:fitted], 0.1), seed=0)
+    base = unit(still_encoder, "query", QUERIES), unit(still_encoder, "document", DOCUMENTS)
+    found = neighbor_directions(base[1][:fitted], tfidf=character_tfidf(DOCUMENTS[:fitted], 0.1), seed=0)
     kernel = found.kernel(power=1.0, recolor=0.0)
     covariance = (found.axes * found.variances) @ found.axes.T
     kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()
     share = 0.5 * 300 / 1300
     matrix = (1 - share) * torch.eye(16, dtype=torch.float64) + share * kernel
-    m_q, m_d = (side.double().mean(dim=0) for side in start)
-    for step, routes in zip(BOTH_SIDES, both_sides(DOCUMENTS, start, BOTH_SIDES, 0), strict=True):
-        queries, documents = routes.after(start)
+    m_q, m_d = (side.double().mean(dim=0) for side in base)
+    for one, routes in zip(BOTH_SIDES, both_sides(DOCUMENTS, base, BOTH_SIDES, 0), strict=True):
+        queries, documents = routes.after(base)
         for row in range(5):
-            query = (start[0][row].double() - m_d - step.own_mean * (m_q - m_d)) @ matrix
+            query = (base[0][row].double() - m_d - one.own_mean * (m_q - m_d)) @ matrix
             torch.testing.assert_close(queries[row].double(), query / query.norm(), atol=1e-4, rtol=0)
-            document = (start[1][row].double() - m_d) @ matrix
+            document = (base[1][row].double() - m_d) @ matrix
             torch.testing.assert_close(documents[row].double(), document / document.norm(), atol=1e-4, rtol=0)
 
 
-def test_queries_made_from_documents_get_no_mean_of_their_own(
-    still_encoder: SentenceTransformer, tmp_path: Path, accepting: None
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(("keep_index", "strength"), [(False, "half"), (True, "quarter")])
+def test_queries_made_from_documents_get_no_mean_of_their_own(still_encoder, tmp_path, accepting, keep_index, strength):
     documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
-    found = adapt_search(still_encoder, documents, tmp_path, queries="documents", show_progress_bar=False)
-    assert (found.chosen, len(found.candidates), details(found).made_from_documents) == (
-        "half whitening with one mean",
-        1,
-        True,
+    found = adapt_search(
+        still_encoder, documents, tmp_path, queries="documents", keep_index=keep_index, show_progress_bar=False
     )
-    kept = adapt_search(
-        still_encoder, documents, tmp_path / "kept", queries="documents", keep_index=True, show_progress_bar=False
-    )
-    assert (kept.chosen, len(kept.candidates)) == ("quarter whitening with one mean", 1)
+    assert (found.chosen, len(found.candidates)) == (f"{strength} whitening with one mean", 1)
+    assert details(found).made_from_documents
     assert "queries made from them" in (tmp_path / "README.md").read_text()
 
 
@@ -158,7 +136,6 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
     assert all(map(torch.equal, firsts[0], given[2:]))  # searches.md shows what the base model finds
     for texts, found, encode in zip(given[:2], given[2:], ("encode_query", "encode_document"), strict=True):
         expected = torch.tensor(getattr(still_encoder, encode)(texts))
-        assert float(expected.norm(dim=1).std()) > 0.01
         expected = expected if similarity == "dot" else expected / expected.norm(dim=1, keepdim=True)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
@@ -169,25 +146,18 @@ def test_too_few_queries_that_share_a_word(still_encoder, tmp_path):
     assert found.model is still_encoder
 
 
-def test_all_refused_is_left_unchanged(still_encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: (-1.0, 0.1))
-    found = run(still_encoder, tmp_path)
-    assert found.chosen is None
-    assert found.reason.startswith("Left unchanged: each candidate")
-    assert not (tmp_path / "searches.md").exists()
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_judgements_are_those_of_the_evaluator(still_encoder, tmp_path, similarity):
     still_encoder.similarity_fn_name = similarity
     found = run(still_encoder, tmp_path, dev=JUDGED)
     evaluator = RetrievalEvaluator(JUDGED)
-    start = 100 * evaluator(still_encoder)[f"{similarity}_ndcg@10"]
-    assert details(found).dev == pytest.approx(start)
-    if found.chosen is not None:
-        gain = next(row.gain for row in found.candidates if row.name == found.chosen)
-        assert 100 * evaluator(found.model)[f"{similarity}_ndcg@10"] - start == pytest.approx(gain, abs=1e-3)
-        assert gain > 0
+    base = 100 * evaluator(still_encoder)[f"{similarity}_ndcg@10"]
+    assert details(found).dev == pytest.approx(base)
+    if found.chosen_result is not None:
+        after = 100 * evaluator(found.model)[f"{similarity}_ndcg@10"]
+        assert after - base == pytest.approx(found.chosen_result.gain, abs=1e-3)
+        assert found.chosen_result.gain > 0
 
 
 # --- what is saved ---
@@ -199,91 +169,69 @@ def test_the_result_is_stock_and_each_side_has_its_route(still_encoder, tmp_path
     found = run(still_encoder, tmp_path)
     assert found.chosen == BOTH_SIDES[0].name
     assert not differing(before, snapshot(still_encoder))
-    assert "st_extras" not in (tmp_path / "modules.json").read_text()
-    assert "st_extras" not in (tmp_path / "2_Router/router_config.json").read_text()
+    assert not [path for path in tmp_path.rglob("*.json") if "st_extras" in path.read_text()]
     assert len([path for path in tmp_path.rglob("*.safetensors") if path.stat().st_size > 2**14]) == 1
-    loaded = SentenceTransformer(str(tmp_path), device="cpu")
-    queries, documents = expected(still_encoder)
-    np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
-    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+    loaded = assert_routes_are_the_preferred_transform(tmp_path, still_encoder)
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
     np.testing.assert_allclose(np.linalg.norm(loaded.encode_query(QUERIES), axis=1), 1, atol=1e-5)
     assert np.abs(loaded.encode_query(QUERIES) - loaded.encode_document(QUERIES)).max() > 0.01
-
-
-def test_half_precision(still_encoder, tmp_path, accepting):
-    wanted = expected(still_encoder.append(Normalize()))[0]
-    found = run(still_encoder.half(), tmp_path)
-    loaded = SentenceTransformer(str(tmp_path), device="cpu").encode_query(QUERIES)
-    assert loaded.dtype == np.float16
-    np.testing.assert_array_equal(loaded, found.model.encode_query(QUERIES))
-    np.testing.assert_allclose(loaded, wanted, atol=0.05)
-
-
-def test_what_is_written_beside_it(still_encoder, tmp_path, accepting):
-    found = run(still_encoder, tmp_path)
+    base, after = (
+        first_documents(unit(model, "query", QUERIES), unit(model, "document", DOCUMENTS))
+        for model in (still_encoder, loaded)
+    )
+    changed = int((after[:, 0] != base[:, 0]).sum())
     read = (tmp_path / "searches.md").read_text()
-    after = first_documents(
-        torch.tensor(found.model.encode_query(QUERIES)), torch.tensor(found.model.encode_document(DOCUMENTS))
-    )
-    start = first_documents(
-        torch.tensor(unit(still_encoder, "query", QUERIES)), torch.tensor(unit(still_encoder, "document", DOCUMENTS))
-    )
-    changed = int((after[:, 0] != start[:, 0]).sum())
-    assert changed > 3
     assert details(found).changed == changed / 40
     assert f"Of 40 queries, {changed} ({changed / 40:.0%})" in read
-    assert read.count("**Query:**") == min(20, changed)
+    assert read.count("**Query:**") == min(20, changed) > 3
     assert details(found).queries == details(found).compared == 40
-    assert "adapt-search" in (tmp_path / "README.md").read_text()
-    assert not (tmp_path / "adapting").exists()
-    adapt(still_encoder, DOCUMENTS[:60], tmp_path, overwrite=True, show_progress_bar=False)
-    assert not (tmp_path / "searches.md").exists()
 
 
-@pytest.mark.parametrize("gain", [0.0, -1.0])
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize(("similarity", "gain"), [("cosine", 0.0), ("dot", -1.0)])
 def test_the_weight_of_bm25_is_that_of_the_saved_model(still_encoder, tmp_path, monkeypatch, similarity, gain):
     """Whether a candidate was chosen or none."""
     still_encoder.similarity_fn_name = similarity
     monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: (gain, 0.1))
     monkeypatch.setattr("st_extras.adaptation.pseudo_relevance._BLOCK", 3000)
     found = run(still_encoder, tmp_path)
-    assert (found.chosen is None) == (gain < 0)
+    assert (found.chosen is None) == found.reason.startswith("Left unchanged: each candidate") == (gain < 0)
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     dense = loaded.similarity(loaded.encode_query(QUERIES), loaded.encode_document(DOCUMENTS))
     weight = bm25_weight(dense, BM25(DOCUMENTS).scores(QUERIES))
     assert details(found).bm25_weight == pytest.approx(weight, rel=1e-4)
     assert json.loads((tmp_path / "adaptation.json").read_text())["details"]["bm25_weight"] == pytest.approx(weight)
     assert (f"cosine + {weight:.4g} x BM25" in (tmp_path / "README.md").read_text()) == (gain == 0)
+    assert (tmp_path / "searches.md").exists() == (gain == 0)
 
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):
+    """The equation of queries_alone, with its slope from a least-squares problem."""
     gains = iter([(-1.0, 0.1), (0.0, 0.1), (0.5, 0.1)])
     monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen == QUERIES_ALONE[1].name
-    assert {step.strength for step in QUERIES_ALONE} == {0.25}
-    np.testing.assert_allclose(
-        found.model.encode_document(DOCUMENTS), unit(still_encoder, "document", DOCUMENTS), atol=1e-6
-    )
-    asked, documents = map(sampled, (QUERIES, DOCUMENTS))
-    start = torch.tensor(unit(still_encoder, "query", asked)), torch.tensor(unit(still_encoder, "document", documents))
-    both = both_sides(documents, start, QUERIES_ALONE[1:2], 42)[0]
+    stored = unit(still_encoder, "document", DOCUMENTS)
+    np.testing.assert_allclose(found.model.encode_document(DOCUMENTS), stored, atol=1e-6)
+    texts = sample_texts(DOCUMENTS, 12_000, 42).texts
+    base = unit(still_encoder, "query", sample_texts(QUERIES, 12_000, 42).texts), unit(still_encoder, "document", texts)
+    (both,) = both_sides(texts, base, QUERIES_ALONE[1:2], 42)
     (matrix, of_queries), (_, of_documents) = (
         [part.numpy() for part in side] for side in (both.queries, both.documents)
     )
-    moved, rows = start[1].numpy() @ matrix + of_documents, start[1].numpy() - start[1].numpy().mean(axis=0)
+    documents = base[1].numpy()
+    moved, rows = documents @ matrix + of_documents, documents - documents.mean(axis=0)
     lengths = np.linalg.norm(moved, axis=1)
     ridge = (0.1 * (rows**2).sum() / 16) ** 0.5 * np.eye(16)
     slope = np.linalg.lstsq(np.vstack([rows, ridge]), [*(lengths - lengths.mean()), *[0] * 16], rcond=None)[0]
-    scores = np.sort((start[0].numpy() @ matrix + of_queries) @ (moved / lengths[:, None]).T, axis=1)[:, -5:]
-    queries = (unit(still_encoder, "query", QUERIES) @ matrix + of_queries) @ matrix.T - scores.mean() * slope
+    scores = np.sort((base[0].numpy() @ matrix + of_queries) @ (moved / lengths[:, None]).T, axis=1)[:, -5:]
+    queries = unit(still_encoder, "query", QUERIES).numpy() @ matrix + of_queries
+    queries = queries @ matrix.T - scores.mean() * slope
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     np.testing.assert_allclose(found.model.encode_query(QUERIES), queries, atol=1e-4)
 
 
-@pytest.mark.parametrize("document", [None, "passage", "corpus"])
+@pytest.mark.slow
+@pytest.mark.parametrize("document", [None, "passage"])
 def test_prompts_by_the_names_that_models_have(make_encoder, tmp_path, accepting, document):
     model = make_encoder(dropout=0.0)
     model.prompts = {"query": "the dog "} | ({document: "a cat "} if document else {"document": ""})
@@ -291,17 +239,24 @@ def test_prompts_by_the_names_that_models_have(make_encoder, tmp_path, accepting
     base, plain = load_encoder(tmp_path / "base", device="cpu"), make_encoder(dropout=0.0)
     given = plain.encode([f"{'a cat ' if document else ''}{text}" for text in DOCUMENTS])
     np.testing.assert_allclose(base.encode_document(DOCUMENTS), given, atol=1e-5)
-    queries, documents = expected(base)
     run(base, tmp_path / "out")
-    loaded = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    assert loaded.prompts == base.prompts
-    np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
-    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
+    assert assert_routes_are_the_preferred_transform(tmp_path / "out", base).prompts == base.prompts
+
+
+@pytest.mark.slow
+def test_an_encoder_for_queries_and_another_for_documents(make_encoder, tmp_path, accepting):
+    sides = [list(make_encoder(dropout=0.0, seed=seed)) for seed in (0, 1)]
+    router = Router(dict(zip(("query", "document"), sides, strict=True)), default_route="query")
+    run(SentenceTransformer(modules=[router, Normalize()], device="cpu"), tmp_path)
+    encoders = [SentenceTransformer(modules=side, device="cpu") for side in sides]
+    loaded = assert_routes_are_the_preferred_transform(tmp_path, *encoders)
+    np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
+    assert router.default_route == "query"
 
 
 def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkeypatch, accepting):
-    def some_zero(*given: Any, original: Any = search.encode_both, **options: Any) -> tuple[Tensor, ...]:
-        sides: tuple[Tensor, ...] = original(*given, **options)
+    def some_zero(*given: Any, original: Any = search.encode_both, **options: Any) -> Any:
+        sides = original(*given, **options)
         for side in sides:
             side[:2] = 0
         return sides
@@ -309,7 +264,7 @@ def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkey
     monkeypatch.setattr(search, "encode_both", some_zero)
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen is not None
-    assert (found.texts.used, details(found).queries) == (len(set(DOCUMENTS)) - 2, len(set(QUERIES)) - 2)
+    assert found.texts.used == len(set(DOCUMENTS)) - 2
 
 
 def test_prompts_by_other_names_are_saved_by_the_usual_ones(make_encoder, tmp_path, accepting):
@@ -320,41 +275,18 @@ def test_prompts_by_other_names_are_saved_by_the_usual_ones(make_encoder, tmp_pa
     assert model.prompts["query"] == ""
 
 
-def test_encoders_of_their_own_for_queries_and_documents(make_encoder, tmp_path, accepting):
-    sides = [list(make_encoder(dropout=0.0, seed=seed)) for seed in (0, 1)]
-    router = Router(dict(zip(("query", "document"), sides, strict=True)), default_route="query")
-    model = SentenceTransformer(modules=[router, Normalize()], device="cpu")
-    run(model, tmp_path)
-    loaded = SentenceTransformer(str(tmp_path), device="cpu")
-    parts = [SentenceTransformer(modules=side, device="cpu") for side in sides]
-    queries, documents = expected(*parts)
-    np.testing.assert_allclose(loaded.encode_query(QUERIES), queries, atol=1e-4)
-    np.testing.assert_allclose(loaded.encode_document(DOCUMENTS), documents, atol=1e-4)
-    np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
-    assert model[0].default_route == "query"
-
-
 def test_encoders_that_are_refused(still_encoder, tmp_path):
     model = SentenceTransformer(modules=[Router({"left": list(still_encoder)}, default_route="left")], device="cpu")
-    with pytest.raises(ValueError, match="must have the routes 'query' and 'document'"):
+    with pytest.raises(ValueError, match=r"^model must have the routes"):
         run(model, tmp_path / "out")
-    for name, value, message in (
-        ("similarity_fn_name", "manhattan", "similarity_fn_name must be one of 'cosine', 'dot', got 'manhattan'"),
-        ("similarity_fn_name", "dot", "keep_index must be False for an encoder that compares by dot product"),
-        ("truncate_dim", 8, "truncate_dim must be None, as all dimensions are adapted, got 8"),
-    ):
-        setattr(still_encoder, name, value)
-        with pytest.raises(ValueError, match=message):
-            run(still_encoder, tmp_path / "out", keep_index=value == "dot")
+    for similarity, argument in (("manhattan", r"model\.similarity_fn_name"), ("dot", "keep_index")):
+        still_encoder.similarity_fn_name = similarity
+        with pytest.raises(ValueError, match=f"^{argument} must be"):
+            run(still_encoder, tmp_path / "out", keep_index=True)
     assert not (tmp_path / "out").exists()
 
 
-def test_routes_share_the_encoder(still_encoder):
-    model = routed(still_encoder, Routes(Affine(torch.eye(16, dtype=torch.float64), torch.zeros(16))))
-    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in still_encoder.parameters()) + 272
-    np.testing.assert_allclose(model.encode_query(SENTENCES), unit(still_encoder, "query", SENTENCES), atol=1e-6)
-
-
+@pytest.mark.slow
 def test_an_interrupted_run_encodes_nothing_again_and_ends_the_same(still_encoder, tmp_path, monkeypatch):
     whole = run(still_encoder, tmp_path / "whole")
     with monkeypatch.context() as patch:
@@ -366,6 +298,4 @@ def test_an_interrupted_run_encodes_nothing_again_and_ends_the_same(still_encode
     assert (resumed.chosen, resumed.reason) == (whole.chosen, whole.reason)
     assert [one.gain for one in resumed.candidates] == [one.gain for one in whole.candidates]
     np.testing.assert_array_equal(resumed.model.encode_query(QUERIES), whole.model.encode_query(QUERIES))
-    few = run(still_encoder, tmp_path / "few", minutes=1e-6)
-    assert few.chosen is None
-    assert "more minutes" in few.reason
+    assert "more minutes" in run(still_encoder, tmp_path / "few", minutes=1e-6).reason

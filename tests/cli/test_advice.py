@@ -1,47 +1,32 @@
-"""What ``st-extras train`` says of text and encoder."""
+"""What ``st-extras train`` reports about text and encoder."""
 
 import logging
 from pathlib import Path
 
 import pytest
-from sentence_transformers.sentence_transformer import evaluation
 
-from st_extras.cli.advice import described_text, warnings_repeated
-
-ONE_STEP = ("-o", "out", "--steps", 1, "--batch-size", 4)
+from st_extras.cli.advice import described_text, print_before_training, warnings_repeated
 
 
-def test_what_the_text_is_like(run):
-    code, out, err = run("train", "simcse", "ENC", "TEXT", *ONE_STEP)
-    assert code == 0, err
-    assert out.startswith("Text: 8 sentences, 8 different, 6.2 words each, such as '")
-    assert "Warning" not in err
+def test_a_text_is_described():
     assert described_text(["a b", "a b", "c"]) == "Text: 3 sentences, 2 different, 1.7 words each, such as 'a b'."
 
 
 def test_a_column_of_one_value_is_refused(run):
     Path("tickets.csv").write_text("subject,content\n" + "".join(f"subject {number},open\n" for number in range(20)))
-    code, _, err = run("train", "simcse", "ENC", "tickets.csv", *ONE_STEP)
+    code, _, err = run("train", "simcse", "ENC", "tickets.csv", "-o", "out")
     assert (code, "got 20 times 'open'" in err, "--column" in err) == (2, True, True)
-    assert run("train", "simcse", "ENC", "tickets.csv", "--column", "subject", *ONE_STEP)[0] == 0
 
 
-@pytest.mark.parametrize(("words", "warned"), [(9, True), (10, False)])
-def test_numbers_are_warned_of(run, words, warned):
-    rows = "".join(f"{number}{' ok' if number < words else ''},a title\n" for number in range(20))
-    Path("tickets.csv").write_text(f"id,title\n{rows}")
-    code, _, err = run("train", "simcse", "ENC", "tickets.csv", "--column", "id", *ONE_STEP)
-    assert (code, "Warning: only 45% of the sentences have a letter" in err) == (0, warned)
-
-
-@pytest.mark.parametrize(("score", "warned"), [(69.9, False), (70.1, True)])
-def test_a_good_encoder_is_warned_of(run, monkeypatch, score, warned):
-    found = {"spearman_cosine": score / 100}
-    monkeypatch.setattr(evaluation.EmbeddingSimilarityEvaluator, "__call__", lambda *_, **__: found)
-    code, _, err = run("train", "simcse", "ENC", "TEXT", *ONE_STEP)
-    assert code == 0
-    assert ("Warning: this encoder has 70 on the packaged pairs" in err) == warned
-    assert ("st-extras adapt" in err) == warned
+@pytest.mark.parametrize(
+    ("words", "score", "warned"), [(9, 69.9, "--column"), (10, 70.1, "st-extras adapt"), (10, 69.9, "")]
+)
+def test_numbers_and_a_good_encoder_are_warned_of(capsys, monkeypatch, words, score, warned):
+    monkeypatch.setattr("st_extras.samples.graded_spearman", lambda model: score)
+    rows = [f"{number}{' ok' if number < words else ''}" for number in range(20)]
+    print_before_training("described", rows, object(), chooses=True)
+    out, err = capsys.readouterr()
+    assert (out, err.count("Warning: "), warned in err) == ("described\n", bool(warned), True)
 
 
 def test_warnings_of_a_training_are_repeated_at_its_end(capsys):

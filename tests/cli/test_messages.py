@@ -16,11 +16,7 @@ def names(*words: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (
-            "output must be a folder, got 'a': or set overwrite=True.",
-            "--output must be a folder, got 'a': or set --overwrite.",
-        ),
-        ("max_steps must be 1, got 2.", "--steps must be 1, got 2."),
+        ("max_steps must be 1: or set overwrite=True.", "--steps must be 1: or set --overwrite."),
         ("sentences must hold text, got output.", "TEXT must hold text, got output."),
         ("Load it with dtype='float32' and bf16=True.", "Load it with --dtype float32 and --bf16."),
         ("Load it with dropout=0.1, or x=(1, 2).", "Load it with --dropout 0.1, or x=(1, 2)."),

@@ -39,6 +39,7 @@ def here(text: str) -> str:
     for written, name in HERE.items():
         text = re.sub(rf"""(?<=["'\s]){re.escape(written)}(?=["'\s])""", name, text)
     for pattern, less in {
+        r"packaged_minilm\(\), layers=3": '"encoder"',
         r"max_steps=\d+": "max_steps=2",
         r"eval_steps=\d+": "eval_steps=1",
         "dimensions=256": "dimensions=4",
@@ -58,16 +59,11 @@ def folder(tmp_path, monkeypatch):
         build_encoder(tmp_path / name, seed=seed).save(name)
     build_decoder(tmp_path / "decoder", tie_word_embeddings=True)
     write_samples("samples")
-    for name in ("text.txt", "my_sentences.txt"):
-        Path(name).write_text("\n".join(sample_sentences()[:80]), encoding="utf8")
+    Path("text.txt").write_text("\n".join(sample_sentences()[:80]), encoding="utf8")
     Path("sts").mkdir()
-    Path("sts", "stsb_dev.tsv").write_text("".join(f"{line}\n" for line in _pairs()), encoding="utf8")
-    return tmp_path
-
-
-def _pairs() -> list[str]:
     header, *rows = Path("samples/pairs.tsv").read_text(encoding="utf8").splitlines()
-    return [f"subset\t{header}", *(f"x\t{row}" for row in rows)]
+    lines = [f"subset\t{header}", *(f"x\t{row}" for row in rows)]
+    Path("sts", "stsb_dev.tsv").write_text("\n".join(lines), encoding="utf8")
 
 
 @pytest.mark.slow
@@ -75,10 +71,8 @@ def _pairs() -> list[str]:
 def test_the_python_of_a_page_runs_from_its_top(page, folder):
     """Every name is defined on the page, above."""
     names: dict[str, object] = {}
-    if page == "adapting.md":
-        Path("my_sentences.txt").write_text(
-            "\n".join(sample_sentences()[:520]), encoding="utf8"
-        )  # the fewest, and some
+    count = 520 if page == "adapting.md" else 80  # the fewest, and some
+    Path("my_sentences.txt").write_text("\n".join(sample_sentences()[:count]), encoding="utf8")
     shutil.copy("samples/search/corpus.jsonl", "documents.jsonl")
     for name in BEFORE.get(page, ()):
         shutil.copytree("encoder", name)
@@ -89,42 +83,22 @@ def test_the_python_of_a_page_runs_from_its_top(page, folder):
 
 @pytest.mark.weekly
 @pytest.mark.slow
-def test_the_training_prints_what_the_page_shows(tmp_path, monkeypatch, capsys):
+def test_readme_and_training_print_what_they_show(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (shown,) = blocks(PAGES["training.md"], "text")
     exec(compile(PYTHON["training.md"][0], "training.md", "exec"), {})
-    printed = capsys.readouterr().out.splitlines()[-1]
-    assert NUMBER.sub("#", printed) == NUMBER.sub("#", shown.strip())
-    assert [*map(float, NUMBER.findall(printed))] == pytest.approx([*map(float, NUMBER.findall(shown))], abs=0.015)
-
-
-@pytest.mark.weekly
-@pytest.mark.slow
-def test_the_first_commands_print_what_readme_shows(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    _, _, *first = blocks(SHOWN["README.md"], "bash")[0].splitlines()
-    for line in first:
+    numbers = [[*map(float, NUMBER.findall(text))] for text in (capsys.readouterr().out.splitlines()[-1], shown)]
+    assert numbers[0] == pytest.approx(numbers[1], abs=0.015)
+    for line in blocks(SHOWN["README.md"], "bash")[0].splitlines()[2:]:
         _run(shlex.split(line, comments=True)[1:], monkeypatch)
     printed = {tuple(re.findall(r"[\w.%+-]+", line)) for line in capsys.readouterr().out.splitlines()}
-    shown = [tuple(re.findall(r"[\w.%+-]+", line)) for line in blocks(SHOWN["README.md"], "text")[1].splitlines()]
-    assert {*shown[1:]} <= printed
+    rows = [tuple(re.findall(r"[\w.%+-]+", line)) for line in blocks(SHOWN["README.md"], "text")[1].splitlines()]
+    assert {*rows[1:]} <= printed
 
 
 @pytest.mark.parametrize("page", SHOWN)
 def test_commands_exist_with_their_options(page):
     assert [fault for words in commands(SHOWN[page]) if (fault := command_fault(words))] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("```bash\nst-extras demo\nx && st-extras adpat a b\n```\n", "the command adpat"),
-        ("```bash\nst-extras adapt a b \\\n    --outptu c  # --no\n```\n", "the option --outptu"),
-        ("use `st-extras repal tune --no`.", "the option --no"),
-    ],
-)
-def test_a_planted_command_is_seen(text, fault):
-    assert [found for words in commands(text) if (found := command_fault(words))] == [fault]
 
 
 @pytest.mark.slow
@@ -143,6 +117,7 @@ def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ended.value.code
 
 
+@pytest.mark.weekly
 @pytest.mark.slow
 @pytest.mark.parametrize("command", blocks(PAGES["scale.md"], "bash")[0].splitlines())
 def test_the_launchers_of_several_processes(command, folder):
@@ -156,14 +131,8 @@ def test_the_launchers_of_several_processes(command, folder):
     words = [word for word in words if word != "launch"]
     if "--no-python" in words:
         words = [*words[: words.index("--no-python")], "-m", "st_extras.cli", *words[words.index("st-extras") + 1 :]]
+    command = [sys.executable, "-m", module, *free, *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", module, *free, *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert Path("trained-too" if "trained-too" in command else "trained", "checkpoints").is_dir()
+    assert len([*Path().glob("trained*/checkpoints")]) == 1

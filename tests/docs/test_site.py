@@ -1,7 +1,6 @@
 """The site as it is built: strictly, and without anything fetched from elsewhere."""
 
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -13,37 +12,28 @@ from tests.docs.pages import PUBLIC, ROOT
 
 NEEDED = ("latex2mathml", "mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers", "nbconvert")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"needs {MISSING}, of the extra docs")]
 FETCHED = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=[\"']?((?:https?:)?//[^\"'\s>]+)")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The folder of the site, built by the command of the workflow."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+@pytest.mark.slow
+@pytest.mark.skipif(bool(MISSING), reason=f"needs {MISSING}, of the extra docs")
+def test_the_site(tmp_path):
+    """Built by the command of the workflow."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    pages = {
+        path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf8") for path in tmp_path.rglob("*.html")
+    }
 
-
-@pytest.fixture(scope="module")
-def pages(site):
-    return {path.relative_to(site).as_posix(): path.read_text(encoding="utf8") for path in site.rglob("*.html")}
-
-
-def test_nothing_is_fetched_from_elsewhere(site, pages):
     canonical = re.compile(r'<link rel="?canonical"?[^>]*>')
     assert {name: found for name, page in pages.items() if (found := FETCHED.findall(canonical.sub("", page)))} == {}
-    sheets = [path.read_text(encoding="utf8") for path in site.rglob("*.css")]
+    sheets = [path.read_text(encoding="utf8") for path in tmp_path.rglob("*.css")]
     assert [address for sheet in sheets for address in re.findall(r"url\([\"']?(https?:[^)]*)", sheet)] == []
     # the theme's script takes diagrams from elsewhere, and asks GitHub for the stars of a "repo_url"
     assert not [name for name, page in pages.items() if 'class="mermaid"' in page or "data-md-component=source" in page]
-    assert FETCHED.findall("<script async src=//a.b/c.js>")
 
-
-def test_what_the_hooks_make_is_there(site, pages):
     methods = [page for name, page in pages.items() if re.fullmatch(r"methods/[\w-]+/index.html", name)]
     assert all("<math " in page and "arithmatex" not in page for page in methods)
     assert "Adding a loss" in pages["contributing/index.html"]
@@ -53,5 +43,3 @@ def test_what_the_hooks_make_is_there(site, pages):
     assert all(re.search(r'<img [^>]*src="?[\w./-]+\.png', page) for page in notebooks)
     text = "".join(pages.values())
     assert [name for name in PUBLIC if f'id="{name}"' not in text and f"id={name}" not in text] == []
-    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf8"))
-    assert len({entry["location"].partition("#")[0] for entry in index["docs"]}) == len(pages) - 1  # 404.html

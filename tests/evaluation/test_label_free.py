@@ -1,6 +1,7 @@
 """``LabelFreeComparison``: each measure as a plain loop, what must give no gain, and what is refused."""
 
 import random
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -9,25 +10,14 @@ from torch import Tensor
 
 from st_extras.evaluation import LabelFreeComparison, LabelFreeScore
 from st_extras.text.term_weights import character_tfidf
-from tests.helpers import cosine, draw
+from tests.helpers import cosine, draw, generator
 
 WORDS = [
     *("cat", "dog", "bird", "fish", "tree", "house", "river", "road", "train", "bread"),
     *("soup", "milk", "red", "blue", "green", "old", "new", "small", "fast", "warm"),
 ]
 N = 110
-
-
-def made_texts() -> list[str]:
-    """Texts of different words, so that no two are equally like a third."""
-    drawn, found = random.Random(0), {}
-    while len(found) < N:
-        words = drawn.sample(WORDS, k=5)
-        found[tuple(sorted(words))] = " ".join(words)
-    return list(found.values())
-
-
-TEXTS = made_texts()
+TEXTS = [" ".join(words) for words in random.Random(0).sample(list(combinations(WORDS, 5)), N)]
 
 
 def embedded(texts: list[str], noise: float = 0.5, size: int = 12) -> Tensor:
@@ -77,16 +67,10 @@ def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
     confirmed, word_overlap, coherence = changes.mean(axis=0)
     assert [score.confirmed, score.word_overlap, score.coherence] == pytest.approx([confirmed, word_overlap, coherence])
     assert score.gain == pytest.approx((confirmed + word_overlap) / 2 + coherence)
-    per_text = [(a + b) / 2 + c for a, b, c in changes]
+    per_text = np.array([(a + b) / 2 + c for a, b, c in changes])
     drawn = np.random.default_rng(3)
-    means = sorted(sum(per_text[i] for i in drawn.integers(0, N, N)) / N for _ in range(200))
-
-    def quantile(share: float) -> float:
-        place = share * (len(means) - 1)
-        low = int(place)
-        return means[low] + (place - low) * (means[low + 1] - means[low])
-
-    assert (score.low, score.high) == (pytest.approx(quantile(0.025)), pytest.approx(quantile(0.975)))
+    means = [sum(per_text[i] for i in drawn.integers(0, N, N)) / N for _ in range(200)]
+    assert [score.low, score.high] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist())
 
 
 def test_the_share_of_texts_with_a_confirmed_neighbour():
@@ -95,39 +79,27 @@ def test_the_share_of_texts_with_a_confirmed_neighbour():
     assert LabelFreeComparison(alone, BASE).confirmed_share == pytest.approx(1 - 2 / N)
 
 
-def test_a_rotation_or_scaling_changes_nothing():
-    comparison = LabelFreeComparison(TEXTS, BASE)
+def test_a_rotation_changes_nothing_shuffling_is_worse_and_less_noise_is_better():
+    base = embedded(TEXTS, noise=3.0)
+    comparison = LabelFreeComparison(TEXTS, base)
     rotation = torch.linalg.qr(draw(12, 12, seed=4))[0]
-    for same in (BASE, 3 * BASE, BASE @ rotation, torch.cat([BASE, torch.zeros(N, 4)], dim=1)):
-        score = comparison.compare(same)
-        assert score == LabelFreeScore(*[pytest.approx(0, abs=1e-12)] * 6)
-
-
-def test_shuffled_embeddings_are_worse_and_less_noise_is_better():
-    comparison = LabelFreeComparison(TEXTS, embedded(TEXTS, noise=3.0))
-    shuffled = embedded(TEXTS, noise=3.0)[torch.randperm(N, generator=torch.Generator().manual_seed(0))]
-    assert comparison.compare(shuffled).high < 0
+    for same in (3 * base @ rotation, torch.cat([base, torch.zeros(N, 4)], dim=1)):
+        assert comparison.compare(same) == LabelFreeScore(*[pytest.approx(0, abs=1e-12)] * 6)
+    assert comparison.compare(base[torch.randperm(N, generator=generator())]).high < 0
     better = comparison.compare(embedded(TEXTS, noise=0.0))
     assert 0 < better.low < better.gain < better.high
 
 
-@pytest.mark.parametrize(
-    ("texts", "base", "named"),
-    [
-        (TEXTS[:99], BASE[:99], "the number"), ([str(i) for i in range(2001)], torch.ones(2001, 2), "the number"),
-        ([*TEXTS[:-1], TEXTS[0]], BASE, "texts"), (TEXTS, BASE[:-1], "base must be one for each of the 110"),
-        (TEXTS, BASE * float("nan"), "base"), (TEXTS, BASE * 0, "base"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_compared_with(texts, base, named):
-    with pytest.raises(ValueError, match=f"^{named}"):
-        LabelFreeComparison(texts, base)
-
-
-@pytest.mark.parametrize(
-    ("after", "options", "named"),
-    [(BASE[1:], {}, "embeddings"), (BASE / 0, {}, "embeddings"), (BASE, {"resamples": 99}, "resamples")],
-)
-def test_what_cannot_be_compared(after, options, named):
-    with pytest.raises(ValueError, match=f"^{named}"):
-        LabelFreeComparison(TEXTS, BASE).compare(after, **options)
+def test_what_cannot_be_compared():
+    for texts, base, named in (
+        (TEXTS[:99], BASE[:99], "the number"),
+        ([*TEXTS[:-1], TEXTS[0]], BASE, "texts"),
+        (TEXTS, BASE[:-1], "base"),
+        (TEXTS, BASE * float("nan"), "base"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{named}"):
+            LabelFreeComparison(texts, base)
+    comparison = LabelFreeComparison(TEXTS, BASE)
+    for after, options, named in ((BASE[1:], {}, "embeddings"), (BASE, {"resamples": 99}, "resamples")):
+        with pytest.raises(ValueError, match=rf"^{named}"):
+            comparison.compare(after, **options)

@@ -14,8 +14,6 @@ from st_extras.evaluation import LabelFreeComparison, label_scores
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 
-TEXTS = [f"text number {i}" for i in range(100)]
-
 
 class Toy(ReportingEvaluator):
     def __init__(self, metrics: dict[str, float], name: str = "") -> None:
@@ -36,68 +34,45 @@ def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(encoder, tmp_path, 
     with caplog.at_level(logging.INFO):
         metrics = dev(encoder, str(tmp_path / "new"), 0.5, 7)
     assert metrics == {"dev_accuracy": 0.25, "dev_loss": 1.0}
-    assert dev.primary_metric == "dev_accuracy"
-    assert rows(tmp_path / "new" / "toy_dev_results.csv") == [
-        ["epoch", "steps", "accuracy", "loss"],
-        ["0.5", "7", "0.25", "1"],
-    ]
+    expected = [["epoch", "steps", "accuracy", "loss"], ["0.5", "7", "0.25", "1"]]
+    assert rows(tmp_path / "new" / "toy_dev_results.csv") == expected
     assert "Toy at epoch 0.5, step 7: dev_accuracy 0.2500, dev_loss 1.0000" in caplog.text
-    (stored,) = encoder.model_card_data.eval_results_dict.items()
-    assert stored == (dev, metrics)
+    assert list(encoder.model_card_data.eval_results_dict.items()) == [(dev, metrics)]
 
 
 def test_rows_with_other_columns_go_to_another_file(encoder, tmp_path):
     (tmp_path / "toy_results.csv").touch()  # an empty file gets its header
-    for metrics in ({"a": 1.0}, {"b": 2.0}, {"a": 3.0}, {"c": 4.0}, {"b": 5.0}):
+    (tmp_path / "toy_results_2.csv").write_bytes(b"\xff\xfe\x00\x01")  # of another program
+    for metrics in ({"a": 1.0}, {"b": 2.0}, {"a": 3.0}, {"b": 5.0}):
         Toy(metrics)(encoder, str(tmp_path), -1, -1)
     assert [row[2] for row in rows(tmp_path / "toy_results.csv")] == ["a", "1.0", "3.0"]
-    assert [row[2] for row in rows(tmp_path / "toy_results_2.csv")] == ["b", "2.0", "5.0"]
-    assert [row[2] for row in rows(tmp_path / "toy_results_3.csv")] == ["c", "4.0"]
+    assert [row[2] for row in rows(tmp_path / "toy_results_3.csv")] == ["b", "2.0", "5.0"]
+    assert (tmp_path / "toy_results_2.csv").read_bytes() == b"\xff\xfe\x00\x01"
 
 
 def test_a_row_after_a_broken_line_begins_a_new_one(encoder, tmp_path, caplog):
     path = tmp_path / "toy_results.csv"
-    Toy({"a": 1.0, "b": 2.0})(encoder, str(tmp_path), 0, 1)
-    path.write_bytes(path.read_bytes() + b"0,2,0.2")  # a kill while the row was written
-    Toy({"a": 3.0, "b": 4.0})(encoder, str(tmp_path), 0, 3)
-    assert rows(path) == [
-        ["epoch", "steps", "a", "b"],
-        ["0", "1", "1.0", "2.0"],
-        ["0", "2", "0.2"],
-        ["0", "3", "3.0", "4.0"],
-    ]
-    assert "toy_results.csv" in caplog.text
-    assert "last line" in caplog.text
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00\x01", b"epoch,steps,accu", b'"epoch,steps\n1,2'])
-def test_another_file_of_that_name_is_left_alone(encoder, tmp_path, content):
-    (tmp_path / "toy_results.csv").write_bytes(content)
-    (tmp_path / "toy_results_2.csv").mkdir()
-    Toy({"accuracy": 1.0})(encoder, str(tmp_path), 0, 1)
-    assert (tmp_path / "toy_results.csv").read_bytes() == content
-    assert rows(tmp_path / "toy_results_3.csv") == [["epoch", "steps", "accuracy"], ["0", "1", "1.0"]]
+    Toy({"a": 1.0})(encoder, str(tmp_path), 0, 1)
+    path.write_bytes(path.read_bytes() + b"0,2")  # a kill while the row was written
+    Toy({"a": 3.0})(encoder, str(tmp_path), 0, 3)
+    assert rows(path) == [["epoch", "steps", "a"], ["0", "1", "1.0"], ["0", "2"], ["0", "3", "3.0"]]
+    assert "toy_results.csv: the last line" in caplog.text
 
 
 def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(encoder, tmp_path, caplog):
     (tmp_path / "file").write_text("mine")
-    toy = Toy({"accuracy": 0.75})
-    with caplog.at_level(logging.INFO), pytest.raises(ValueError, match=r"output_path must be a folder .*file.*\.$"):
-        toy(encoder, str(tmp_path / "file"), 0, 1)
+    with caplog.at_level(logging.INFO), pytest.raises(ValueError, match=r"^output_path must"):
+        Toy({"accuracy": 0.75})(encoder, str(tmp_path / "file"), 0, 1)
     assert "accuracy 0.7500" in caplog.text
-    assert encoder.model_card_data.eval_results_dict[toy] == {"accuracy": 0.75}
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_sentences_are_checked_and_encoded(encoder, sentences):
+def test_sentences_are_strings_or_a_column(sentences):
     for given in (tuple(sentences), Dataset.from_dict({"text": sentences})):
         assert check_sentences("texts", given, at_least=2) == sentences
-    for wrong in ("a cat", ["a", None], ["a"], 5, {"train": sentences}):
-        with pytest.raises(ValueError, match="texts"):
+    for wrong in ("a cat", ["a", None], ["a"], {"train": sentences}):
+        with pytest.raises(ValueError, match=r"^texts"):
             check_sentences("texts", wrong, at_least=2)
-    embeddings = Toy({}).encode(encoder, sentences)
-    assert not embeddings.requires_grad
-    torch.testing.assert_close(embeddings, encoder.encode(sentences, convert_to_tensor=True))
 
 
 def test_embeddings_are_scaled_or_refused():
@@ -105,24 +80,21 @@ def test_embeddings_are_scaled_or_refused():
     assert unit.dtype == torch.float32
     assert unit.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]
     assert check_embeddings("x", [[3, 4]]).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
-    for wrong in (torch.ones(3), 3.5, torch.tensor([[math.inf, 1.0]]), torch.tensor([[1.0, 1.0], [0.0, 0.0]])):
-        with pytest.raises(ValueError, match="x must"):
+    for wrong in (torch.ones(3), 3.5, [[math.inf, 1.0]], [[1.0, 1.0], [0.0, 0.0]]):
+        with pytest.raises(ValueError, match=r"^x must"):
             check_embeddings("x", wrong)
 
 
-@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.bool])
-def test_quantised_embeddings_are_no_numbers(kind):
+@pytest.mark.parametrize("kind", [torch.int8, torch.bool])
+def test_quantised_embeddings_are_refused(kind):
     """Packed bits and bytes of a scale of their own have neither lengths nor cosines."""
-    rows = torch.eye(3).to(kind)
-    for given in (rows, rows.numpy()):
-        with pytest.raises(ValueError, match=r"embeddings must .*quantis"):
-            check_embeddings("embeddings", given)
-    for name, call in {
-        "embeddings": lambda: label_scores(rows, ["a", "a", "b"]),
-        "x": lambda: unrelated_cosines(rows),
-        "embeddings_": lambda: LabelFreeComparison(TEXTS, torch.eye(len(TEXTS))).compare(
-            torch.eye(len(TEXTS)).to(kind)
-        ),
-    }.items():
-        with pytest.raises(ValueError, match=f"{name.rstrip('_')} must .*quantis"):
+    rows, many = torch.eye(3).to(kind), torch.eye(100)
+    texts = [f"text number {i}" for i in range(100)]
+    for name, call in (
+        ("embeddings", lambda: check_embeddings("embeddings", rows.numpy())),
+        ("embeddings", lambda: label_scores(rows, ["a", "a", "b"])),
+        ("x", lambda: unrelated_cosines(rows)),
+        ("embeddings", lambda: LabelFreeComparison(texts, many).compare(many.to(kind))),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name} must .*quantis"):
             call()

@@ -33,38 +33,16 @@ def fill(folder: Path, files: dict[str, str]) -> Path:
 
 
 CSV = {
-    "corpus.csv": "id,title,text\nd1,Cards,A lost card.\n7,,A loan.\n",
-    "queries.csv": 'qid,text\nq1,"gone, ""lost"""\n2,loan\nq3,none\n',
+    "corpus.csv": "doc_id,title,contents\nd1,Cards,A lost card.\n7,,A loan.\n",
+    "queries.csv.gz": 'qid,sentence\nq1,"gone, ""lost"""\n2,loan\nq3,none\n',
     "qrels.csv": "qid,docid,grade,by\n" + "".join(f"{q},{d},{g},me\n" for q, d, g in JUDGED),
+    "qrels/.hidden": "x",
+    "corpus.md": "x",
 }
-TSV = {
-    "corpus.tsv": "doc_id\ttitle\tcontents\nd1\tCards\tA lost card.\n7\t\tA loan.\n",
-    "queries.tsv": 'query_id\tsentence\nq1\tgone, "lost"\n2\tloan\nq3\tnone\n',
-}
-TREC = "".join(f"{q} 0\t{d} {g}\n" for q, d, g in JUDGED)
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        BEIR,
-        {f"{name}.gz": text for name, text in BEIR.items()},
-        CSV,
-        {f"{name}.gz": text for name, text in CSV.items()},
-        TSV | {"qrels.tsv": QRELS},
-        TSV | {"qrels/test.txt": TREC + "\n", "qrels/.hidden": "x", "qrels/train.tsv": "x"},
-        TSV | {"qrels.qrel": TREC.replace("q1 0\t7 0", "q1 0\t7 -1"), "corpus.md": "x"},
-        TSV | {"qrels.jsonl": lines(*({"query_id": q, "doc_id": d, "label": g} for q, d, g in JUDGED))},
-    ],
-    ids=["beir", "beir.gz", "csv", "csv.gz", "tsv", "trec", "trec with -1", "jsonl"],
-)
-def test_every_kind_of_file_gives_the_same_task(tmp_path, files):
-    assert load_retrieval(fill(tmp_path, files)) == TASK == load_retrieval(str(tmp_path))
-
-
-def test_judgements_without_a_grade_are_all_relevant(tmp_path):
-    fill(tmp_path, BEIR | {"qrels/test.tsv": "query-id\tcorpus-id\nq1\td1\n"})
-    assert load_retrieval(tmp_path).relevant == {"q1": {"d1": 1.0}}
+def test_tables_give_the_same_task(tmp_path):
+    assert load_retrieval(fill(tmp_path / "beir", BEIR)) == TASK == load_retrieval(fill(tmp_path / "csv", CSV))
 
 
 def test_a_split_is_chosen_by_its_name(tmp_path):
@@ -72,91 +50,62 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
     assert load_retrieval(tmp_path) == TASK == load_retrieval(tmp_path, "dev")
     fill(tmp_path, {"qrels/train.tsv": "query-id\tcorpus-id\nq3\t7\n"})
     assert load_retrieval(tmp_path, split="train").relevant == {"q3": {"7": 1.0}}
-    message = r"must hold the judgements qrels/test\.tsv or qrels\.tsv, got dev, train: name one of these as split\.$"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="got dev, train: name one of these as split"):
         load_retrieval(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("qrels/test.tsv", QRELS + "q1\t\t0\n", r"line 6: the id of a document must be .*, got ''"),
-        ("qrels/test.tsv", QRELS + "q1\n", r"line 6: the id of a document must be a string .*, got None"),
-        ("qrels/test.tsv", QRELS + "q1\td1\thigh\n", r"line 6: a grade must be a finite number, got 'high'"),
-        ("qrels/test.tsv", QRELS + "q1\td1\tinf\n", r"line 6: a grade must be a finite number, got 'inf'"),
-        ("qrels/test.tsv", QRELS + QRELS[QRELS.index("\n") + 1 :].replace("1\n", "9\n"), "is judged twice for .* by 9"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", "line 2 has no column score or .*, rating"),
-        ("qrels/test.tsv", "q1 0 d1 1\nq1 0 d1 1 9\n", "line 2: a grade must be a finite number, got '1 9"),
-        (
-            "qrels/test.tsv",
-            "query-id\tcorpus-id\tscore\nq1\td1\t0\n",
-            r"test\.tsv: relevant must hold at least one query with",
-        ),
-        ("qrels/test.tsv", "", r"test\.tsv: relevant must hold at least one query with"),
-        ("qrels/test.tsv", "query\tdocument\nq1\td1\n", "line 2 has no column query-id or .*: it has query, document"),
-        ("qrels/test.tsv", "q1 0 d1 1\nq1 0\n", "line 2: the id of a document must be a string .*, got None"),
-        ("corpus.jsonl", CORPUS + lines({"_id": "e", "text": None}), "line 3: expected a sentence, got None"),
-        ("corpus.jsonl", CORPUS + lines({"_id": "7", "text": "x"}), r"jsonl, line 3: the id '7' stands twice"),
-        ("corpus.jsonl", CORPUS + lines({"_id": "e"}), "line 3 has no column sentence or text .*: it has _id"),
-        ("corpus.jsonl", CORPUS + lines({"text": "x"}), "line 3: each document must have an id, .*_id"),
-        ("corpus.jsonl", lines({"text": "x"}), "line 1: each document must have an id, .*_id"),
-        ("corpus.jsonl", CORPUS + '"x"\n', "line 3: each document must have an id"),
-        ("corpus.jsonl", "", "corpus.jsonl' holds no document"),
-        ("queries.csv", "id,text\n", r"must hold one queries file .*, got queries\.csv and queries\.jsonl"),
-        ("qrels/test.csv", "id,id\n", r"test\.csv must name each column once, got id, id"),
+        ("qrels/test.tsv", QRELS + "q1\t\t0\n", "line 6: the id of a document"),
+        ("qrels/test.tsv", QRELS + "q1\td1\tinf\n", "line 6: a grade"),
+        ("qrels/test.tsv", QRELS + "q1\td1\t9\n", "is judged twice"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", "line 2 has no column score"),
+        ("qrels/test.tsv", "", r"test\.tsv: relevant must"),
+        ("corpus.jsonl", CORPUS + lines({"_id": "7", "text": "x"}), "line 3: the id '7' stands twice"),
+        ("corpus.jsonl", CORPUS + lines({"text": "x"}), "line 3: each document must have an id"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, name, text, message):
-    files = {key: value for key, value in BEIR.items() if not (key.startswith("qrels") and name.startswith("qrels"))}
-    fill(tmp_path, files | {name: text})
-    with pytest.raises(ValueError, match=rf"{message}.*\.$"):
+    fill(tmp_path, BEIR | {name: text})
+    with pytest.raises(ValueError, match=message):
         load_retrieval(tmp_path)
 
 
 # --- judgements ---
 
-PAIRS = {("q1", "d1"): 1.0, ("2", "7"): 2.0, ("2", "d1"): 1.0}
-
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "form"),
     [
-        ("qrels/test.tsv", "".join(f"{q} 0 {d} {g:.1f}\n" for (q, d), g in PAIRS.items())),  # grades such as 1.0
-        ("qrels/test.tsv", "\n \n" + TREC),
-        ("qrels/test.csv", "".join(f"{q} 0 {d} {g:g}\n" for (q, d), g in PAIRS.items())),
-        ("qrels/test.csv", "".join(f"{q},0,{d},{g:g}\n" for (q, d), g in PAIRS.items())),
-        ("qrels/test.tsv", "".join(f"{q}\t{d}\t{g:g}\n" for (q, d), g in PAIRS.items())),  # BEIR's, without a header
-        ("qrels/test.csv", "".join(f"{q},{d},{g}\n" for (q, d), g in PAIRS.items())),
-        ("qrels.txt", "".join(f"{q}\t0\t{d}\t{g:g}\n" for (q, d), g in PAIRS.items())),
-        ("qrels.tsv", "\n" + QRELS),
-        ("qrels.tsv", QRELS.replace("d1", "d1 ")),
-        ("qrels/test.csv", "\n".join(f"{q} 0,1 {d} {g}" for (q, d), g in PAIRS.items())),
-        ("qrels.jsonl", lines(*({"_id": 5, "query-id": q, "corpus-id": d, "score": g} for (q, d), g in PAIRS.items()))),
+        ("qrels/test.txt", "{q} 0\t{d} {g}"), ("qrels/test.tsv", "{q} 0 {d} {g:.1f}"),
+        ("qrels/test.csv", "{q},0,{d},{g}"), ("qrels/test.tsv", "{q}\t{d}\t{g}"), ("qrels.qrel", "\n \n{q} 0 {d} {g}"),
+        ("qrels/test.csv", "{q} 0,1 {d} {g}"), ("qrels.tsv", "query-id\tcorpus-id\tscore\n{q}\t{d} \t{g}"),
+        ("qrels.jsonl", '{{"_id": 5, "query_id": "{q}", "doc_id": "{d}", "label": {g}}}'),
     ],
-)
-def test_judgements_of_every_form_are_read(tmp_path, name, text):
-    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: text})
-    assert load_retrieval(tmp_path) == TASK
+)  # fmt: skip
+def test_judgements_of_every_form_are_read(tmp_path, name, form):
+    header, _, form = form.rpartition("\n")
+    rows = [form.format(q=q, d=d, g=-1 if g == 0 and "0 {d}" in form else g) for q, d, g in JUDGED]
+    files = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: "\n".join([header, *rows])}
+    assert load_retrieval(fill(tmp_path, files)) == TASK
 
 
-@pytest.mark.parametrize("text", ["q1 0 d1 1", "q1\td1\t1.0", "q1,0,d1,1\n"])
-def test_one_judgement_without_a_header_is_read(tmp_path, text):
-    fill(
-        tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, f"qrels/a.{'csv' if ',' in text else 'tsv'}": text}
-    )
+@pytest.mark.parametrize(("kind", "text"), [("tsv", "q1 0 d1 1"), ("tsv", "q1\td1\t1.0"), ("csv", "q1,0,d1,1\n")])
+def test_one_judgement_without_a_header_is_read(tmp_path, kind, text):
+    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, f"qrels/a.{kind}": text})
     assert load_retrieval(tmp_path).relevant == {"q1": {"d1": 1.0}}
 
 
-@pytest.mark.parametrize("missing", ["q9\td1\t1\n", "q1\td9\t1\n", "q9\td9\t2\n"])
-def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path, caplog, missing):
-    fill(tmp_path, BEIR | {"qrels/test.tsv": QRELS + missing})
-    assert load_retrieval(tmp_path) == TASK
-    (message,) = caplog.messages
-    assert "1 of 4" in message
-    fill(
-        tmp_path,
-        BEIR | {"qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + "".join(f"q1\td9{i}\t1\n" for i in range(9))},
-    )
+def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path, caplog):
+    for missing in ("q9\td1\t1\n", "q1\td9\t1\n"):
+        fill(tmp_path, BEIR | {"qrels/test.tsv": QRELS + missing})
+        caplog.clear()
+        assert load_retrieval(tmp_path) == TASK
+        (message,) = caplog.messages
+        assert "1 of 4" in message
+    most = "".join(f"q1\td9{i}\t1\n" for i in range(9))
+    fill(tmp_path, {"qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + most})
     with pytest.raises(ValueError, match=r"relevant .* 9 of 9 .* 'd90'"):
         load_retrieval(tmp_path)
 
@@ -170,6 +119,13 @@ def test_a_header_is_asked_for_where_there_is_none(tmp_path):
     assert "--column" not in str(caught.value)
 
 
+def test_missing_files_are_named(tmp_path):
+    for name in ("corpus", "queries", "qrels"):
+        folder = fill(tmp_path / name, {path: text for path, text in BEIR.items() if not path.startswith(name)})
+        with pytest.raises(ValueError, match=rf"must hold .*{name}.* got none"):
+            load_retrieval(folder)
+
+
 # --- tasks made in Python ---
 
 
@@ -177,10 +133,9 @@ def test_a_header_is_asked_for_where_there_is_none(tmp_path):
     "relevant",
     [
         {"1": {"a"}, "2": {"b", "3"}},
-        {"1": ["a"], "2": ["b", "3"]},
         {"1": "a", "2": ("b", 3)},
         {1: {"a": 1, "b": 0}, 2: {"b": True, 3: 1.0}},
-        {1: {"a": 1, "b": -1}, 2: {"b": 1, "3": 1}, "7": {}},
+        {1: ["a"], 2: {"b": 1, "3": 1, "a": -1}, "7": {}},
     ],
 )
 def test_the_shapes_of_other_libraries_are_taken(relevant):
@@ -189,54 +144,28 @@ def test_the_shapes_of_other_libraries_are_taken(relevant):
     assert (list(task.queries), list(task.documents)) == (["1", "2"], ["a", "b", "3"])
 
 
-def test_a_sample_asks_for_nothing_that_it_lacks(caplog):
+def test_a_sample_keeps_the_corpus_and_asks_for_nothing_that_it_lacks(caplog):
     task = RetrievalTask({str(i): f"query {i}" for i in range(9)}, {"d": "x"}, {str(i): {"d": 1.0} for i in range(9)})
-    small = task.sample(2)
+    small = task.sample(2, seed=3)
+    assert len(small.queries) == 2
     assert set(small.relevant) == set(small.queries)
+    assert small.documents == task.documents
+    assert small == task.sample(2, seed=3) != task.sample(2, seed=4)
+    assert task.sample(99) == task
     assert not caplog.messages
-
-
-def test_what_dangles_in_a_task_is_left_out(caplog):
-    task = RetrievalTask({"1": "one"}, {"a": "A", "b": "B"}, {"1": {"a", "b", "c"}, "2": {"a"}})
-    assert task.relevant == {"1": {"a": 1.0, "b": 1.0}}
-    (message,) = caplog.messages
-    assert "2 of 4" in message
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"queries": ["one"]}, "queries must be a dict"),
-        ({"documents": None}, "documents must be a dict"),
-        ({"relevant": ["a"]}, "relevant must be a dict"),
-        ({"relevant": {"1": 2.5}}, r"relevant\['1'\]"),
-        ({"relevant": {"1": {"a": "x"}}}, r"relevant\['1'\]\['a'\]"),
-        ({"relevant": {"1": {"a": float("nan")}}}, r"relevant\['1'\]\['a'\]"),
-        ({"relevant": {"1": ["c", "d", "a"]}}, "relevant .* 2 of 3 .* 'c' "),
-        ({"relevant": {"1": {"a": 0}}}, "one query with a relevant document"),
-        ({"queries": {"1": "one", 1: "two"}}, "queries .*'1' twice"),
-        ({"queries": {"1": "one", "1 ": "two"}}, r"queries .*'1' twice"),
+        ({"queries": ["one"]}, "queries must"), ({"relevant": {"1": 2.5}}, r"relevant\['1'\]"),
         ({"relevant": {"1": {"a": 10**400}}}, r"relevant\['1'\]\['a'\]"),
-        ({"queries": {None: "one"}}, "queries: the id"),
-        ({"documents": {"a": 3}}, r"documents\['a'\]: expected a sentence, got 3"),
+        ({"relevant": {"1": ["c", "d", "a"]}}, "relevant .* 2 of 3 .* 'c' "),
+        ({"relevant": {"1": {"a": 0}}}, "relevant must"), ({"queries": {"1": "one", 1: "two"}}, "queries .*'1' twice"),
+        ({"queries": {None: "one"}}, "queries: the id"), ({"documents": {"a": 3}}, r"documents\['a'\]"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_task_is_refused(change, message):
     good = {"queries": {"1": "one"}, "documents": {"a": "A"}, "relevant": {"1": {"a": 1.0}}}
-    RetrievalTask(**good)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"^{message}"):
         RetrievalTask(**(good | change))
-
-
-def test_missing_files_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"^There is no folder of a search collection '.*nowhere'\.$"):
-        load_retrieval(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"^There is no folder of a search collection ''\.$"):
-        load_retrieval("")
-    with pytest.raises(ValueError, match=r"must hold one corpus file \(.*also \.gz\), got none\.$"):
-        load_retrieval(tmp_path)
-    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES})
-    with pytest.raises(ValueError, match=r"must hold the judgements qrels/test\.tsv or qrels\.tsv, got none\.$"):
-        load_retrieval(tmp_path)
-    with pytest.raises(ValueError, match="split must be a str or None, got 3"):
-        load_retrieval(tmp_path, 3)  # type: ignore[arg-type]

@@ -58,13 +58,6 @@ def test_the_interval_is_a_jackknife():
         assert (high - low) / 2 == pytest.approx(1.96 * float(spread), rel=1e-3)
 
 
-def test_too_few_texts():
-    with pytest.raises(ValueError, match="N >= 40"):
-        unrelated_cosines(draw(39, 6))
-    with pytest.raises(ValueError, match="queries must be"):
-        unrelated_cosines(draw(40, 6), queries=draw(39, 6))
-
-
 @pytest.fixture
 def routed(still_encoder):
     """An encoder whose queries go through a layer of their own, with a prompt."""
@@ -83,9 +76,8 @@ def test_queries_and_documents_by_their_routes(routed, still_encoder):
     torch.testing.assert_close(pairs.queries["it"], routed.encode_query(queries, convert_to_tensor=True))
     assert pairs.related.tolist() == [[query in document for document in documents] for query in queries]
     assert pairs.related[-1].all()
-    assert pairs.cosines()["it"] == unrelated_cosines(
-        pairs.texts["it"], queries=pairs.queries["it"], related=pairs.related
-    )
+    expected = unrelated_cosines(pairs.texts["it"], queries=pairs.queries["it"], related=pairs.related)
+    assert pairs.cosines()["it"] == expected
 
 
 def test_texts_with_a_prompt(still_encoder):

@@ -2,11 +2,9 @@ import json
 import math
 import os
 import pickle
-import random
 import re
 from pathlib import Path
 
-import jieba
 import jieba.analyse
 import numpy as np
 import pytest
@@ -17,15 +15,13 @@ from st_extras.text.keywords import (
     JiebaKeywords,
     RakeKeywords,
     TfidfKeywords,
-    _jieba_tfidf,
     build_extractor,
     extractor_config,
     keyword_spans,
 )
-from st_extras.text.words import WORD, keep_cache_private, replace_spans
+from st_extras.text.words import WORD, replace_spans
 
 CORPUS = ["the cat sat on the mat", "the dog ran in the park", "the cat ran", "a dog and a cat"]
-UNUSUAL = ["The cat sat on the mat", "", "the dog ran", "Zoë's cat — the «naïve» one ☃", "K2 and \u212a2", "..."]
 
 
 def mask(text, extractor):
@@ -41,10 +37,10 @@ def test_a_callable_gives_spans_or_words():
     assert keyword_spans("我爱北京", lambda _: [(2, 4)]) == [(2, 4)]
 
 
-@pytest.mark.parametrize("result", [[(0, 10)], [(3, 3)], [(-1, 2)], [("a", "b", "c")], "red", None])
-def test_a_callable_that_returns_nonsense_is_named(result):
-    with pytest.raises(ValueError, match=r"keywords|unpack"):
-        keyword_spans("a red fox", lambda _: result)
+def test_a_callable_that_returns_nonsense_is_named():
+    for result in ([(0, 10)], [(3, 3)], [(-1, 2)], "red", None):
+        with pytest.raises(ValueError, match=r"^keywords must"):
+            keyword_spans("a red fox", lambda _, result=result: result)
 
 
 def test_tfidf_ranks_by_the_corpus():
@@ -68,8 +64,6 @@ def test_rake_keywords_are_the_words_of_the_best_phrases():
     assert mask(text, RakeKeywords(top_k=1)) == "_ _ _ of Rome; a dog"
     assert mask(text, RakeKeywords()) == "_ _ _ of _; a _"
     assert mask(text, RakeKeywords(stop_words=["big", "dogs", "dog", "of"])) == "big _ dogs of _; _ dog"
-    assert mask("", RakeKeywords()) == ""
-    assert mask("of the", RakeKeywords()) == "of the"
     assert RakeKeywords(stop_words=[])("of the") == [(0, 2), (3, 6)], "an empty list is not NLTK's"
 
 
@@ -84,27 +78,25 @@ def test_extractors_come_back_from_their_json_and_from_pickle(extractor):
 
 
 def test_names_and_their_errors():
-    assert isinstance(build_extractor("jieba"), JiebaKeywords)
     assert isinstance(build_extractor("rake"), RakeKeywords)
     assert isinstance(build_extractor("tfidf", iter(CORPUS)), TfidfKeywords)
     assert build_extractor(len) is len
-    with pytest.raises(ValueError, match="corpus must be given"):
+    with pytest.raises(ValueError, match=r"^corpus must"):
         build_extractor("tfidf")
-    for name in ("yake", None, 3.5, {}, np.array(["tfidf", "jieba"]), {"name": ["jieba"]}):
-        with pytest.raises(ValueError, match=r"keywords must be 'jieba', 'tfidf', 'rake'.*got"):
-            build_extractor(name)
-    with pytest.raises(ValueError, match="cannot be saved"):
-        extractor_config(len)
+    for call in (build_extractor, extractor_config):
+        for name in ("yake", None, {}, np.array(["tfidf", "jieba"]), {"name": ["jieba"]}):
+            with pytest.raises(ValueError, match=r"^keywords must"):
+                call(name)
     for make in (JiebaKeywords, RakeKeywords, lambda top_k: TfidfKeywords.fit(CORPUS, top_k=top_k)):
-        for wrong in (0, 10**11):
-            with pytest.raises(ValueError, match=rf"top_k must be .* got {wrong}"):
-                make(wrong)
+        with pytest.raises(ValueError, match=r"^top_k must"):
+            make(0)
 
 
 # --- TF-IDF ---
 
 
-def assert_equals_scikit_learn(sentences):
+def test_the_table_is_that_of_scikit_learn():
+    sentences = ["The cat sat on the mat", "", "the dog", "Zoë's cat — the «naïve» one ☃", "K2 and \u212a2", "..."]
     vectorizer = TfidfVectorizer(token_pattern=WORD.pattern)
     vectorizer.fit(sentences)
     idf = TfidfKeywords.fit(iter(sentences)).idf
@@ -112,77 +104,27 @@ def assert_equals_scikit_learn(sentences):
     assert list(idf) == list(vectorizer.vocabulary_), "saved in the same order"
 
 
-def test_the_table_is_that_of_scikit_learn():
-    assert_equals_scikit_learn(UNUSUAL)
-    draw = random.Random(0)
-    assert_equals_scikit_learn([" ".join(draw.choices("abcdefghij", k=5)) for _ in range(3001)])
-
-
-def test_settings_are_checked_before_the_corpus_is_read():
-    for options, name in (({"top_k": 0}, "top_k"), ({"max_df": 0}, "max_df"), ({"stop_words": 3}, "stop_words")):
-        with pytest.raises(ValueError, match=name):
-            TfidfKeywords.fit((pytest.fail("read") for _ in "a"), **options)
-    with pytest.raises(ValueError, match="corpus must hold sentences with words, got 2"):
-        TfidfKeywords.fit(["...", ""])
-
-
-def test_a_table_of_idf_holds_finite_numbers():
-    with pytest.raises(ValueError, match=r"idf\['cat'\]"):
-        TfidfKeywords({"dog": 1.0, "cat": float("nan")}, 2.0)
-    assert type(TfidfKeywords({"cat": np.float32(1.5)}, 2).config["idf"]["cat"]) is float
-
-
 # --- jieba ---
 
 
-def cut_by_both(text):
-    """Pieces of two characters and more: TF-IDF drops the others."""
-    fast = _jieba_tfidf().tokenizer
-    return tuple([t for t in cut(text) if len(t.strip()) > 1] for cut in (fast.cut, fast.tokenizer.cut))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "The quick-brown fox doesn't jump 3.5% over AT&T's C++ code, c# and U.S. e-mail_x!", "plain words only", "C",
-        "1,000.50 dollars -- really... 20% off", "c++", "   ", "", "a\r\nb\tc", "北京 is in China", "T恤 and B超",
-        "Zoë's naïve café, α-helix — Привет あい 5€…",
-    ],
-)  # fmt: skip
-def test_the_short_cut_cuts_as_jieba_does(text):
-    fast, stock = cut_by_both(text)
-    assert fast == stock
-
-
 def test_jieba_masks_what_extract_tags_returns():
-    for text in ["The old man and a woman saw the man in Paris .", "我喜欢在北京大学的图书馆看书", "it is of the"]:
+    for text in [
+        "The old man and a woman saw the man in Paris .",
+        "我喜欢在北京大学的图书馆看书",
+        "it is of the",
+        "T恤 and B超",
+    ]:
         tags = jieba.analyse.extract_tags(text)
         expected = text
         for tag in sorted(tags, key=len, reverse=True):
             expected = re.sub(rf"\b{tag}\b" if tag.isascii() else tag, "_", expected)
         assert mask(text, JiebaKeywords()) == expected
-    assert mask("the old man", JiebaKeywords()) == "the _ _"
-    assert mask("it is of the", JiebaKeywords()) == "it is of the"
     assert mask("wait ... and see ...", JiebaKeywords()) == "_ ... and _ ..."
 
 
 def test_a_dictionary_is_cached_where_only_the_user_can_write(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    words._cache_folder.cache_clear()
-    tokenizer = jieba.Tokenizer()
-    keep_cache_private(tokenizer)
-    words._cache_folder.cache_clear()
-    assert Path(tokenizer.cache_file).parent == tmp_path / "cache" / "st_extras"
-    assert Path(tokenizer.cache_file).parent.stat().st_mode & 0o777 == 0o700
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert os.path.isdir(words._cache_folder.__wrapped__())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = Path(words._cache_folder.__wrapped__())
+    assert (folder, folder.stat().st_mode & 0o777) == (tmp_path / "st_extras", 0o700)
     monkeypatch.setattr(os, "getuid", lambda: -1)  # somebody else's
     assert Path(words._cache_folder.__wrapped__()).parent != tmp_path
-
-
-def test_all_keywords_of_a_long_text_take_time_in_proportion():
-    """A search for one keyword after the other takes time in proportion to keywords x text."""
-    text = " ".join(f"w{i:x}" for i in range(40_000))
-    assert len(JiebaKeywords(top_k=None)(text)) == 40_000 - 1  # "we" is a stop word

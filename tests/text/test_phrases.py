@@ -42,67 +42,31 @@ def check_equal_to_rake(sentence: str) -> None:
     assert {(score, phrase.lower()) for score, phrase in lengths} == set(plain_rake(sentence, min=2, max=3))
 
 
-def test_rake_on_the_example_of_its_paper():
-    scores = RakePhrases(stop_words=["of", "a", "and", "are", "over", "the"]).scores(
-        "Criteria of compatibility of a system of linear Diophantine equations, strict inequations, and "
-        "nonstrict inequations are considered. Linear constraints over the set of natural numbers"
-    )
-    assert scores[0] == (8.5, "linear Diophantine equations")  # 2.5 + 3 + 3
-    assert (4.5, "Linear constraints") in scores
-    assert (4.0, "nonstrict inequations") in scores
-
-
 def test_equal_scores_keep_the_order_of_the_sentence():
     assert RakePhrases()("zebra, apple, the mouse and a bird") == ["zebra", "apple", "mouse", "bird"]
     # 7/3 + 7/3 + 3 and 7/3 + 3 + 7/3: in floating point the second is the larger
     found = RakePhrases()("red sweet apple, red, sweet and red apple sweet")
     assert found == ["red sweet apple", "red apple sweet", "red", "sweet"]
+    assert RakePhrases()("İİ park, and a red cat") == ["İİ park", "red cat"], "a capital that grows when lowered"
 
 
-def test_a_capital_that_grows_when_lowered_moves_nothing():
-    assert len("İ".lower()) == 2
-    assert RakePhrases()("İİ park, and a red cat") == ["İİ park", "red cat"]
-
-
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ANY_SENTENCE)
 def test_scores_are_those_of_rake_nltk_on_any_text(sentence):
     check_equal_to_rake(sentence)
 
 
-def test_a_phrase_holds_no_punctuation_and_stops_at_it():
-    found = RakePhrases()("Red apples… green (pears) «blue»—berries! state-of-the-art don't @user #tag_x")
-    assert "Red apples" in found
-    assert not any(re.search(r"[^\w \-'’]|_", phrase) for phrase in found)
-    assert "green pears" not in found
-    assert "state-of-the-art" in found
-
-
 def test_lengths_and_stop_words():
-    assert RakePhrases()("the deep learning of a model, and deep cat") == ["deep learning", "deep cat", "model"]
     sentence = "big red apples and a pear"
     assert RakePhrases(max_words=2)(sentence) == ["pear"]
     assert RakePhrases(min_words=2)(sentence) == ["big red apples"]
     assert RakePhrases(stop_words=[])(sentence) == [sentence]
     assert RakePhrases(stop_words=["UND", "der"])("Der Hund und die Katze") == ["die Katze", "Hund"]
-    for wrong in ({"stop_words": "the"}, {"max_words": 2, "min_words": 3}, {"min_words": 0}, {"min_words": 1001}):
+    for wrong in ({"stop_words": "the"}, {"max_words": 2, "min_words": 3}, {"min_words": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             RakePhrases(**wrong)
-
-
-def test_a_run_of_more_than_a_thousand_words_is_no_phrase():
-    """rake-nltk counts every pair of its words."""
-    words = [f"word{i}" for i in range(1001)]
-    assert RAKE(" ".join(words)) == []
-    assert RAKE(f"a red cat and {' '.join(words[1:])}") == [" ".join(words[1:]), "red cat"]
-
-
-def test_a_word_may_hold_spaces():
-    def cities(text: str) -> list[tuple[int, int]]:
-        return [match.span() for match in re.finditer(r"New York|\w+", text)]
-
-    found = RakePhrases(words=cities, stop_words=["in"]).scores("in New York bagels, New York")
-    assert found == [(3.5, "New York bagels"), (1.5, "New York")]
+    words = [f"word{i}" for i in range(1001)]  # rake-nltk counts every pair of words: a run of more is no phrase
+    assert RAKE(f"a red cat and {' '.join(words)}") == ["red cat"]
 
 
 # --- chunks and parses ---
@@ -149,14 +113,6 @@ def test_the_default_tagger_from_its_files(tagger, tmp_path, monkeypatch):
     assert pickle.loads(pickle.dumps(extractor))("a dog ran") == [(0, 5)]
 
 
-def test_the_order_of_chunks_is_drawn_from_the_seed(tagger):
-    sentence = "the old man read a red book."
-    firsts = {ChunkPhrases(tagger=tagger.tag, seed=seed)(sentence)[0] for seed in range(20)}
-    assert len(firsts) == 3
-    again = [ChunkPhrases(tagger=tagger.tag, seed=7)(sentence) for _ in range(2)]
-    assert again[0] == again[1]
-
-
 def test_subtrees_of_a_given_parse():
     sentence = 'John said "(maybe) he won\'t come".'
     tree = """(S (NP-SBJ John) (VP said (`` ``) (-LRB- -LRB-) (ADVP maybe) (-RRB- -RRB-)
@@ -169,18 +125,3 @@ def test_subtrees_of_a_given_parse():
     assert rows["masked"] == ['John said "(maybe) [MASK] [MASK] [MASK]".']
     with pytest.raises(ValueError, match="tree of the sentence 'John', got the token 'Mary'"):
         ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP Mary))"))("John")
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"kinds": "NP"}, "kinds"),
-        ({"kinds": (), "parse": str}, "kinds"),
-        ({"tagger": list, "parse": str}, "tagger and parse"),
-        ({"grammar": "NP: <DT", "parse": str}, "Illegal chunk pattern"),
-        ({}, r"nltk\.downloader averaged_perceptron_tagger_eng"),
-    ],
-)
-def test_bad_input_of_chunks_is_named(options, named):
-    with pytest.raises(ValueError, match=named):
-        ChunkPhrases(**options)

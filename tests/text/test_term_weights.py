@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from st_extras.text.term_weights import (
-    BM25,
-    bm25_weight,
-    bm25_weight_of_blocks,
-    character_tfidf,
-    search_words,
-)
+from st_extras.text.term_weights import BM25, bm25_weight, bm25_weight_of_blocks, character_tfidf, search_words
 
 TEXTS = ["A cat sat.", "the cat sat there", "Dogs ran home", "dogs ran", "ran ran ran home"]
 
@@ -49,22 +43,19 @@ def test_it_is_sublinear_tfidf_of_grams_within_words():
     np.testing.assert_allclose((found @ found.T).toarray(), expected, atol=1e-6)
 
 
-def test_a_text_that_shares_nothing_has_a_row_of_zeros():
+def test_texts_that_share_nothing_have_rows_of_zeros():
+    assert character_tfidf([*TEXTS, "xyz"])[-1].nnz == 0
     assert (
         character_tfidf([*TEXTS, "xyz", "xyz " * 501 + TEXTS[0]])[-2:].nnz == 12
-    )  # far into a text, words do not count
-
-
-@pytest.mark.parametrize("texts", [["abc", "xyz"], ["", " "], ["one"], ["!", "?"]])
-def test_texts_that_share_nothing_at_all(texts):
-    found = character_tfidf(texts)
-    assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
+    )  # what is far into a text is not read
+    for texts in (["abc", "xyz"], ["", " "], ["one"]):
+        found = character_tfidf(texts)
+        assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
 
 
 def test_grams_of_most_texts_can_be_left_out():
-    texts = ["cat one", "cat one", "cat two", "cat two"]
-    found = character_tfidf(texts, 0.5)
-    plain = character_tfidf([text.removeprefix("cat ") for text in texts])
+    found = character_tfidf(["cat one", "cat one", "cat two", "cat two"], 0.5)
+    plain = character_tfidf(["one", "one", "two", "two"])
     np.testing.assert_allclose((found @ found.T).toarray(), (plain @ plain.T).toarray(), atol=1e-6)
 
 
@@ -88,22 +79,17 @@ def test_bm25_is_the_formula_in_a_loop():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("documents", [["!", "?"], [""], ["", "cat"]])
-def test_bm25_of_documents_without_a_word(documents):
-    found = BM25(documents).scores(["cat", "?"])
-    assert [list(row > 0) for row in found] == [[text == "cat" for text in documents], [False] * len(documents)]
-
-
-def deviation(scores: list[float]) -> float:
-    mean = sum(scores) / len(scores)
-    return math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores))
+def test_bm25_of_documents_without_a_word():
+    for documents in (["!", "?"], ["", "cat"]):
+        found = BM25(documents).scores(["cat", "?"])
+        assert [list(row > 0) for row in found] == [[text == "cat" for text in documents], [False] * len(documents)]
 
 
 def test_the_weight_of_bm25_is_the_formula_in_a_loop():
     draw = np.random.default_rng(0)
     dense, bm25 = draw.normal(0.3, 0.1, (5, 40)), np.maximum(0, draw.normal(0, 4, (5, 40)))
     bm25[3] = 0  # a query without a word that a document has counts too
-    spreads = [sum(map(deviation, side.tolist())) / 5 for side in (dense, bm25)]
+    spreads = [sum(np.std(row) for row in side) / 5 for side in (dense, bm25)]
     assert bm25_weight(dense, bm25) == pytest.approx(0.2 * spreads[0] / spreads[1])
     assert bm25_weight(dense, bm25, share=0.5) == pytest.approx(0.5 * spreads[0] / spreads[1])
     blocks = [(dense[rows].astype("float32"), bm25[rows]) for rows in (slice(0, 2), slice(2, 5))]
@@ -111,30 +97,10 @@ def test_the_weight_of_bm25_is_the_formula_in_a_loop():
     assert bm25_weight(torch.tensor(dense), torch.tensor(bm25).bfloat16()) == pytest.approx(
         bm25_weight(dense, bm25), rel=0.01
     )
-    assert bm25_weight(dense, bm25 * 3) == pytest.approx(bm25_weight(dense, bm25) / 3)
-
-
-def test_bm25_that_scores_all_alike_has_no_weight():
-    assert bm25_weight_of_blocks([(np.array([[0.5, 0.1]]), np.zeros((1, 2)))]) == 0
+    assert bm25_weight_of_blocks([(np.array([[0.5, 0.1]]), np.zeros((1, 2)))]) == 0, "all alike"
 
 
 SCORES = np.array([[0.1, 0.2], [0.3, 0.5]])
-_BROKEN_SCORES = [
-    np.array([[1, 2], [3, 4]], dtype=np.int8),
-    SCORES > 0.2,
-    SCORES.astype(complex),
-    torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8),
-    SCORES[0],
-    SCORES[None],
-    np.zeros((2, 0)),
-    np.array([[0.1, np.nan], [0.3, 0.5]]),
-    np.array([[0.1, 0.2], [np.inf, 0.5]]),
-    np.array([[0.1, 0.1], [0.3, 0.3]]),
-    [[0.1, 0.2], [0.3]],
-    [["a", "b"]],
-    "scores",
-    None,
-]
 
 
 def test_scores_that_are_lower_for_a_better_match_are_refused():
@@ -142,37 +108,32 @@ def test_scores_that_are_lower_for_a_better_match_are_refused():
         bm25_weight([[0.1, 0.2]], [[-3.0, 0.0]])
 
 
-@pytest.mark.parametrize("scores", _BROKEN_SCORES, ids=str)
+@pytest.mark.parametrize(
+    "scores",
+    [
+        np.array([[1, 2], [3, 4]], dtype=np.int8), torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8), SCORES > 0.2,
+        SCORES[0], np.zeros((2, 0)), np.array([[0.1, np.nan], [0.3, 0.5]]), np.array([[0.1, 0.1], [0.3, 0.3]]),
+        [["a", "b"]], None,
+    ],
+    ids=str,
+)  # fmt: skip
 def test_scores_that_give_no_weight_are_refused(scores):
+    with pytest.raises(ValueError, match=r"^share must"):
+        bm25_weight(SCORES, SCORES, share=0)
     with pytest.raises(ValueError, match=r"^dense_scores must"):
         bm25_weight(scores, SCORES)
     with pytest.raises(ValueError, match=r"^bm25_scores must"):
         bm25_weight(SCORES, scores)
 
 
-@pytest.mark.parametrize("share", [0, -0.1, 11, np.nan, True, "0.2", None])
-def test_a_share_that_is_none_is_refused(share):
-    with pytest.raises(ValueError, match=r"^share must"):
-        bm25_weight(SCORES, SCORES, share=share)
-
-
-def test_the_scores_of_both_sides_have_one_shape():
-    with pytest.raises(ValueError, match=r"^bm25_scores must"):
-        bm25_weight(SCORES, SCORES[:1])
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("The X-ray of O'Neil_2, STRASSE Straße!", "the x ray of o neil 2 strasse strasse"),
-        ("ﬁne ＡＢＣ", "fine abc"),
-        ("naïve नमस्ते", "naïve नमस्ते"),
-        ("我们搜索text文档", "我们 们搜 搜索 text 文档"),
-        ("猫", "猫"),
-        ("人々", "人々"),
-        ("スーパー", "スー ーパ パー"),
-        ("ไทย", "ไท ทย"),
-        ("ខ្មែរ", "ខ្ ្ម មែ ែរ"),
+        ("ﬁne ＡＢＣ naïve नमस्ते", "fine abc naïve नमस्ते"),
+        ("我们搜索text文档 猫", "我们 们搜 搜索 text 文档 猫"),
+        ("スーパー 人々", "スー ーパ パー 人々"),
+        ("ไทย ខ្មែរ", "ไท ทย ខ្ ្ម មែ ែរ"),
         ("한국어 검색", "한국 국어 검색"),
     ],
 )
@@ -180,27 +141,14 @@ def test_the_words_that_a_search_compares(text, words):
     assert search_words(text) == words.split()
 
 
-SAME = [
-    ("software", "soft\u00adware"),
-    ("software", "soft\u200dware"),
-    ("میخواهم", "می\u200cخواهم"),
-    ("istanbul", "İstanbul"),
-    ("ISTANBUL", "İSTANBUL"),
-    ("كتاب", "كِتَاب"),
-    ("كتاب", "كتـــاب"),
-    ("שלום", "שָׁלוֹם"),
-    ("水", "水道"),
-    ("人", "人々"),
-    ("々", "人々"),
-    ("학교", "학교에서"),
-    ("교", "학교에서"),
-    ("မြန်မာ", "မြန်မာနိုင်ငံ"),
-    ("e\u0301te\u0301", "été"),
-]
-"""A query, and a word of a document that it must find."""
-
-
-@pytest.mark.parametrize(("query", "word"), SAME)
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("software", "soft\u00adware"), ("software", "soft\u200dware"), ("میخواهم", "می\u200cخواهم"),
+        ("istanbul", "İstanbul"), ("ISTANBUL", "İSTANBUL"), ("كتاب", "كِتَاب"), ("كتاب", "كتـــاب"), ("שלום", "שָׁלוֹם"),
+        ("水", "水道"), ("々", "人々"), ("학교", "학교에서"), ("မြန်မာ", "မြန်မာနိုင်ငံ"), ("e\u0301te\u0301", "été"),
+    ],
+)  # fmt: skip
 def test_no_word_is_lost_between_two_ways_to_write_it(query, word):
     found = BM25([f"one {word} two", "one two three"]).scores([query, word])
     assert found[:, 0].min() > 0
@@ -213,10 +161,10 @@ def test_two_words_are_not_taken_for_one():
 
 
 def test_bm25_refuses_what_it_cannot_read(monkeypatch):
-    with pytest.raises(ValueError, match="documents must be a non-empty collection of strings"):
+    with pytest.raises(ValueError, match=r"^documents must"):
         BM25([])
-    with pytest.raises(ValueError, match="queries must be a collection of strings, got the string 'cat'"):
+    with pytest.raises(ValueError, match=r"^queries must"):
         BM25(["cat"]).scores("cat")
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(ImportError, match=r'BM25 needs bm25s: pip install "st-extras\[search\]".'):
+    with pytest.raises(ImportError, match=r'pip install "st-extras\[search\]"'):
         BM25(["cat"])

@@ -1,8 +1,5 @@
-import itertools
-
-import nltk
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
@@ -12,7 +9,6 @@ from st_extras.text.words import (
     english_stop_words,
     find_all_words,
     find_words,
-    jieba_spans,
     phrase_stop_words,
     replace_spans,
     split_at_words,
@@ -26,13 +22,11 @@ from st_extras.text.words import (
         ("A well-known cat's 2nd nap, isn't it?", ["A", "well-known", "cat's", "2nd", "nap", "isn't", "it"]),
         ("_a_ b- -c 'd'", ["a", "b", "c", "d"]),
         ("cafe\u0301 au lait", ["cafe\u0301", "au", "lait"]),  # a decomposed accent
-        ("हिन्दी भाषा।", ["हिन्दी", "भाषा"]),
-        ("שָׁלוֹם עולם", ["שָׁלוֹם", "עולם"]),
+        ("हिन्दी भाषा। שָׁלוֹם", ["हिन्दी", "भाषा", "שָׁלוֹם"]),
         ("soft\u00adware \u00ad a\u00ad b", ["soft\u00adware", "a", "b"]),
         ("می\u200cخواهم क्\u200dष \u200dx", ["می\u200cخواهم", "क्\u200dष", "x"]),
-        ("ខ្មែរ မြန်မာ སངས", ["ខ្មែរ", "မြန်မာ", "སངས"]),
+        ("ខ្មែរ မြန်မာ", ["ខ្មែរ", "မြန်မာ"]),
         ("كِتَاب ٱلْقُرْءَانِ ۖ", ["كِتَاب", "ٱلْقُرْءَانِ"]),
-        ("", []),
         ("... !?", []),
     ],
 )
@@ -49,13 +43,6 @@ def test_the_words_of_ascii_text_are_those_of_any_text(text):
     assert list(pieces[1::2]) == [text[start:end] for start, end in spans]
 
 
-def test_words_of_another_finder():
-    text = "我喜欢机器学习，it is fun。"
-    pieces = split_at_words(text, jieba_spans)
-    assert "".join(pieces) == text
-    assert pieces[1::2] == ("我", "喜欢", "机器", "学习", "it", "is", "fun")
-
-
 def test_every_user_has_its_list():
     assert english_stop_words() == ENGLISH_STOP_WORDS
     assert EDA(synonyms={}).stop_words == english_stop_words()
@@ -66,39 +53,23 @@ def test_every_user_has_its_list():
     assert "我们" in phrase_stop_words("chinese")
 
 
-def test_nltk_stop_words_of_another_language(tmp_path, monkeypatch):
-    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    nltk.corpus.stopwords._unload()
-    (tmp_path / "corpora" / "stopwords").mkdir(parents=True)
-    (tmp_path / "corpora" / "stopwords" / "german").write_text("der\nund\n")
-    try:
-        assert RakePhrases(language="german")("Der Hund und Otto") == ["Hund", "Otto"]
-    finally:
-        nltk.corpus.stopwords._unload()
-
-
 # --- finding words, and replacing spans: on boundaries ---
 
 
 @pytest.mark.parametrize(
     ("text", "words", "expected"),
     [
-        ("the woman and the man", ["man"], "the woman and the _"),
-        ("man, woman: man!", ["man"], "_, woman: _!"),
-        ("Cat cat CAT category", ["cat"], "_ _ _ category"),
+        ("Man, woman: man!", ["man"], "_, woman: _!"),
         ("cat1 cat_2 cat", ["cat"], "cat1 __2 _"),
         ("we love New York", ["york", "new"], "we love _ _"),
         ("我喜欢北京大学", ["北京", "喜欢"], "我__大学"),
-        ("用iPhone手机", ["iphone"], "用_手机"),
         ("a cafe\u0301 is a cafe", ["cafe"], "a _ is a _"),
         ("re\u0301sume\u0301", ["re", "sume"], "re\u0301sume\u0301"),
         ("wo\u00adman man\u200cly \u00adman", ["man"], "wo\u00adman man\u200cly \u00ad_"),
-        ("ABAB", ["ab"], "ABAB"),
-        ("北京北京", ["北京"], "__"),
+        ("ABAB 北京北京", ["ab", "北京"], "ABAB __"),
         ("🍕 pizza 👩‍🍳!", ["pizza"], "🍕 _ 👩‍🍳!"),
         ("İstanbul istanbul x", ["istanbul", "x"], "İstanbul _ _"),
         ("#tag nottag", ["#tag"], "_ nottag"),
-        ("", ["a"], ""),
         ("a", [""], "a"),
     ],
 )
@@ -106,24 +77,7 @@ def test_words_are_found_at_every_occurrence_on_boundaries(text, words, expected
     assert replace_spans(text, find_words(text, words), "_") == expected
 
 
-def test_the_longer_of_two_overlapping_words_stays():
+def test_the_longer_of_two_overlapping_words_stays_and_deleting_takes_the_spaces_along():
     assert find_words("北京大学生", ["北京", "北京大学", "大学生"]) == [(0, 4)]
-
-
-@given(
-    st.text(alphabet="aAbB 1-'.é\u0301北_", max_size=30),
-    st.lists(st.text("ab1北é", min_size=1, max_size=3), max_size=4),
-)
-@settings(max_examples=300, deadline=None)
-def test_spans_are_sorted_apart_and_hold_a_word(text, words):
-    spans = find_words(text, words)
-    assert all(0 <= a < b <= len(text) for a, b in spans)
-    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
-    for start, end in spans:
-        assert text[start:end].rstrip("\u0301").lower() in {w.lower() for w in words}
-
-
-def test_deleting_words_takes_the_spaces_along():
     assert replace_spans("a red fox ran", [(2, 5)], "") == "a fox ran"
-    assert replace_spans("red fox", [(0, 3), (4, 7)], "") == ""
     assert replace_spans("a  b", [], "") == "a  b"

@@ -7,6 +7,7 @@ the others any moment.
 """
 
 import argparse
+import functools
 import hashlib
 import os
 import random
@@ -14,14 +15,122 @@ import re
 import signal
 import sys
 import tempfile
+import threading
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.fixtures import build_encoder
-from tests.training.killed_worker import LOSSES, WORKS
-from tests.training.killed_worker import main as work
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+
+from st_extras.adaptation import adapt, adapt_search
+from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
+from st_extras.encoders import embedding_store, embedding_table
+from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
+from st_extras.training import train_encoder
+from tests.adaptation.texts import topical
+from tests.fixtures import SENTENCES, build_encoder
+from tests.losses.cases import CASES
+
+STEPS = 8
+WRITES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+FORMS = {
+    "simcse": "simcse, head", "dclr": "dclr", "adcse": "adcse", "slt_fai": "slt-fai over consert", "paser": "paser"
+}  # fmt: skip
+LOSSES = {name: CASES[case] for name, case in FORMS.items()}
+WORKS = (*LOSSES, "adapt", "search", "table")
+
+
+class Operations:
+    """Counts the file operations below a folder, and kills the process at one of them."""
+
+    def __init__(self, folder: Path, last: int | None) -> None:
+        self.folder, self.last, self.count = str(folder), last, 0
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        removing = event in {"os.remove", "os.rmdir"} and arguments[1] != -1  # by rmtree, relative to a folder
+        if event not in WRITES or not (removing or str(arguments[0]).startswith(self.folder)):
+            return
+        if event == "open" and (arguments[1] is None or not set(str(arguments[1])) & set("wax+")):
+            return
+        self.count += 1
+        if self.count == self.last:
+            die()
+
+
+def train(name: str, model: SentenceTransformer, dev: bool, output: str, resume: bool) -> None:
+    scores = [float(value * 5 % 4) for value in range(4)]
+    pairs = STSDataset("pairs", SENTENCES[:4], SENTENCES[4:], scores)
+    train_encoder(
+        model,
+        LOSSES[name].make,
+        Dataset.from_dict(LOSSES[name].data()),
+        output,
+        evaluator=STSEvaluator([pairs], write_csv=False) if dev else None,
+        batch_size=4,
+        learning_rate=5e-3,
+        max_steps=STEPS,
+        eval_steps=2,
+        resume=resume,
+        overwrite=not resume,
+        show_progress_bar=False,
+    )
+
+
+def adapt_to_text(model: SentenceTransformer, dev: bool, output: str, resume: bool) -> None:
+    """Choose by labels, so that a transform is saved, or by the label-free score."""
+    embedding_store.PART = 100
+    data = topical(600)
+    chooser = LabeledTexts(data.texts[:200], data.labels[:200]) if dev else None
+    options: dict[str, Any] = {"dev": chooser, "max_general_loss": 200.0, "show_progress_bar": False}
+    adapt(model, data.texts, output, resume=resume, overwrite=not resume, **options)
+
+
+def adapt_to_search(model: SentenceTransformer, alone: bool, output: str, resume: bool) -> None:
+    """Move queries alone, or both sides: whatever the comparison would show, a transform is saved."""
+    embedding_store.PART = 100
+    PseudoRelevanceComparison.compare = lambda self, *_: (0.0, 0.0)  # type: ignore[method-assign]
+    texts = topical(600).texts
+    options: dict[str, Any] = {"queries": [" ".join(text.split()[:3]) for text in texts], "show_progress_bar": False}
+    adapt_search(model, texts, output, resume=resume, overwrite=not resume, keep_index=alone, **options)
+
+
+def compute_table(model: SentenceTransformer, half: bool, output: str, resume: bool) -> None:
+    """The same call resumes."""
+    embedding_table.CHUNK = 64
+    options: dict[str, Any] = {"folder": output, "dtype": "float16" if half else "float32", "batch_size": 4}
+    embedding_table.EmbeddingTable.compute(model, model, topical(600).texts, show_progress_bar=False, **options)
+
+
+def work(name: str, dev: bool, output: Path, encoder: Path, kill: str, resume: bool) -> None:
+    """Do one short piece of work, and die where ``kill`` says: "none", "time:SECONDS" or "file:N" (the Nth)."""
+    torch.set_num_threads(1)
+    kind, _, number = kill.partition(":")
+    operations = Operations(output, int(number) if kind == "file" else None)
+    sys.addaudithook(operations)
+    model = SentenceTransformer(str(encoder), device="cpu")
+    if kind == "time":
+        timer = threading.Timer(float(number), die)
+        timer.daemon = True
+        timer.start()
+    began = time.perf_counter()
+    works: dict[str, Any] = {"adapt": adapt_to_text, "search": adapt_to_search, "table": compute_table}
+    chosen = works.get(name) or functools.partial(train, name)
+    chosen(model, dev, str(output), resume)
+    sys.stdout.write(f"{operations.count} operations in {time.perf_counter() - began} s\n")
+
+
+# --- kills ---
 
 SECONDS = 300
 """After this time a training counts as hanging, and is ended."""
@@ -50,7 +159,7 @@ class Case:
 
 
 def worker(folder: Path, loss: str, dev: bool, output: Path, kill: str, *, resume: bool) -> tuple[int, str]:
-    """Run killed_worker.py in a process of its own; return its exit code and what it printed.
+    """Work in a process of its own; return its exit code and what it printed.
 
     The process is a fork of this one, which has done nothing but imports: that saves the seconds of importing torch.
     """
@@ -63,7 +172,7 @@ def worker(folder: Path, loss: str, dev: bool, output: Path, kill: str, *, resum
             with log.open("w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
-            work(loss, str(int(dev)), str(output), str(folder / "encoder"), kill, str(int(resume)))
+            work(loss, dev, output, folder / "encoder", kill, resume)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -117,7 +226,7 @@ def try_kills(folder: Path, count: int, seed: int = 0, works: Sequence[str] = tu
         folder: an empty folder to train in.
         count: number of kills.
         seed: of the moments.
-        works: what is done, see killed_worker.py.
+        works: what is done, of WORKS.
     """
     process = os.fork()  # the encoder is made in a fork as well: no thread is started here
     if process == 0:

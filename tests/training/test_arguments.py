@@ -1,6 +1,5 @@
 """The trainer's data and arguments made from the settings; tests/training/test_run.py tests what is refused."""
 
-import json
 import re
 
 import pytest
@@ -10,30 +9,30 @@ from st_extras.adaptation import adapt
 from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training import arguments, train_encoder
 from st_extras.training.arguments import rates_of_the_loss, training_dataset
-from st_extras.training.run_folder import MARKER
 from tests.fixtures import SENTENCES
-from tests.helpers import differing, snapshot
 
 
-def test_sentences_become_one_column():
-    for data, sentences in ((tuple(SENTENCES), SENTENCES), ("one sentence", ["one sentence"])):
-        assert training_dataset(data).to_dict() == {"sentence": sentences}
+def test_sentences_become_one_column_and_empty_texts_are_refused_or_skipped_in_a_stream():
+    assert training_dataset(tuple(SENTENCES)).to_dict() == {"sentence": SENTENCES}
+    assert training_dataset("one sentence").to_dict() == {"sentence": ["one sentence"]}
+    for empty, column in ((" \t", "a"), ("\u200b\u200b", "b")):
+        rows = {"a": ["x", "w", "z"], "b": ["v", "y", "z"]}
+        rows[column][1] = empty
+        data = Dataset.from_dict(rows)
+        with pytest.raises(ValueError, match=rf"^data\[1\]\['{column}'\] must"):
+            training_dataset(data)
+        with pytest.raises(ValueError, match=r"^data\[1\] must"):
+            training_dataset(["x", empty])
+        kept = data.select([0, 2])
+        assert training_dataset(kept) is kept
+        assert [row["a"] for row in training_dataset(data.to_iterable_dataset())] == ["x", "z"]
 
 
-@pytest.mark.parametrize("empty", ["", " \t", "\u200b\u200b"])
-@pytest.mark.parametrize("column", ["a", "b"])
-def test_empty_texts_are_refused_in_every_column_and_skipped_in_a_stream(empty, column):
-    rows = {"id": [1, 2, 3], "a": ["x", "w", "z"], "b": ["v", "y", "z"]}
-    rows[column][1] = empty
-    data = Dataset.from_dict(rows).remove_columns("id")
-    refused = rf"data\[1\]\['{column}'\] must be a non-empty string, got .*: leave such rows out with data\.filter\("
-    with pytest.raises(ValueError, match=refused):
-        training_dataset(data)
-    with pytest.raises(ValueError, match=r"data\[1\] must be a non-empty string"):
-        training_dataset(["x", empty])
-    kept = data.select([0, 2])
-    assert training_dataset(kept) is kept
-    assert [row["a"] for row in training_dataset(data.to_iterable_dataset())] == ["x", "z"]
+def test_padding_goes_right_where_it_would_shift_positions(encoder):
+    """Also for a loss of Sentence Transformers, which does not look."""
+    encoder.tokenizer.padding_side = "left"
+    arguments.check_model(encoder)
+    assert encoder.tokenizer.padding_side == "right"
 
 
 def test_only_what_the_loss_trains_itself_is_named(encoder):
@@ -44,61 +43,40 @@ def test_only_what_the_loss_trains_itself_is_named(encoder):
     named = {name for name, _ in loss.named_parameters() if re.search(pattern, name)}
     assert named == {name for name, p in loss.named_parameters() if p.requires_grad and p not in mine}
     assert named
-    with pytest.raises(ValueError, match=r"got SimCSELoss, which has none\.$"):
-        rates_of_the_loss(SimCSELoss(encoder), encoder, 0.1)
 
 
-@pytest.mark.slow
-def test_a_large_data_set_is_sampled_by_hashes_into_the_same_batches(make_encoder, tmp_path, monkeypatch):
-    rows = [f"{sentence} {i % 5}" for i in range(2) for sentence in SENTENCES] * 2  # each twice
-    found = []
-    for limit in (arguments.HASHED_FROM, 32, 33):
-        monkeypatch.setattr(arguments, "HASHED_FROM", limit)
-        run = train_encoder(
-            make_encoder(), SimCSELoss, rows, tmp_path / str(limit), batch_size=4, max_steps=3, show_progress_bar=False
-        )
-        recorded = json.loads((tmp_path / str(limit) / "checkpoints" / "checkpoint-3" / MARKER).read_text("utf8"))
-        found.append((run.trainer.args.batch_sampler, snapshot(run.trainer.model), recorded["run"]))
-    assert [sampler for sampler, _, _ in found] == ["no_duplicates", "no_duplicates_hashed", "no_duplicates"]
-    for _, weights, identity in found[1:]:
-        assert differing(found[0][1], weights) == set()
-        assert identity == found[0][2]  # so a training can be resumed with either
-    assert arguments.batch_sampler(Dataset.from_dict({"sentence": rows}), False) == "batch_sampler"
+def test_a_large_data_set_is_sampled_by_hashes(monkeypatch):
+    data = Dataset.from_dict({"sentence": SENTENCES})
+    assert arguments.batch_sampler(data, True) == "no_duplicates"
+    assert arguments.batch_sampler(data, False) == "batch_sampler"
+    monkeypatch.setattr(arguments, "HASHED_FROM", 8)
+    assert arguments.batch_sampler(data, True) == "no_duplicates_hashed"
 
 
 @pytest.mark.parametrize(
     ("texts", "warned"),
     [
-        (["sports", "politics"] * 8, True),
-        ([f"label{number}" for number in range(16)], True),
+        (["sports", "politics"] * 8, True), ([f"label{number}" for number in range(16)], True),
         ([f"a sentence, number {number}" for number in range(16)], False),
         ([f"\u4eca\u5929\u5929\u6c14{number}" for number in range(16)], False),
-        (["sports", "politics"] * 2, False),
     ],
-)
+)  # fmt: skip
 def test_a_column_of_labels_causes_a_warning_before_training(texts, warned, caplog):
     data = Dataset.from_dict({"sentence": texts})
-    arguments.warn_of_labels(data, arguments.sampled_texts(data))
+    assert arguments.sampled_texts(data) == texts
+    arguments.warn_of_labels(data, texts)
+    arguments.warn_of_labels(Dataset.from_dict({"sentence": texts, "phrase": texts}), texts)  # PaSeR's repeat theirs
     assert ["looks like a column of labels" in line for line in caplog.messages] == [True] * warned
-    pairs = Dataset.from_dict({"sentence": texts, "phrase": texts})  # PaSeR's rows repeat their sentence
-    arguments.warn_of_labels(pairs, arguments.sampled_texts(pairs))
-    assert len(caplog.messages) == warned
 
 
 def test_texts_that_the_tokenizer_does_not_know(encoder, tmp_path, caplog):
     lost = ["\u0431\u0430\u043d\u043a " + "\u043e" * number for number in range(1, 9)]
-    message = "^{} must hold tokens that the encoder knows"
-    with pytest.raises(ValueError, match=message.format("data")):
+    with pytest.raises(ValueError, match=r"^data must hold tokens"):
         train_encoder(encoder, SimCSELoss, lost, tmp_path / "out", max_steps=1, show_progress_bar=False)
-    with pytest.raises(ValueError, match=message.format("texts")):
+    with pytest.raises(ValueError, match=r"^texts must hold tokens"):
         adapt(encoder, lost, tmp_path / "out", show_progress_bar=False)
     assert not (tmp_path / "out").exists()
-    arguments.check_known(encoder, [*SENTENCES, *lost], "data")
-    assert ["50% of the texts have only unknown tokens" in line for line in caplog.messages] == [True]
     arguments.check_known(encoder, [*SENTENCES, *SENTENCES, lost[0]], "data")
-    assert len(caplog.messages) == 1
-
-
-def test_texts_are_sampled_from_all_of_the_data():
-    texts = arguments.sampled_texts(Dataset.from_dict({"sentence": [str(number) for number in range(4001)]}))
-    assert (len(texts), texts[0], texts[-1]) == (1334, "0", "3999")
+    assert not caplog.messages
+    arguments.check_known(encoder, [*SENTENCES, *lost], "data")
+    assert "50% of the texts have only unknown tokens" in caplog.text

@@ -10,8 +10,17 @@ from safetensors.torch import load_file
 from st_extras.functional import cosine_scores
 from tests.fixtures import build_encoder
 from tests.helpers import run_in_two_processes
-from tests.training.distributed_worker import ROWS, SHARDED, head_value, near_pairs, set_head
-from tests.training.every_loss import RUNS, gradients, short_training, weights
+from tests.training.distributed_worker import (
+    ROWS,
+    RUNS,
+    SHARDED,
+    gradients,
+    head_value,
+    near_pairs,
+    set_head,
+    short_training,
+    weights,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSE
 from st_extras.training.trainer import TRAINED
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
 from tests.fixtures import SENTENCES
-from tests.helpers import differing, snapshot, some_fast
+from tests.helpers import differing, snapshot
 from tests.losses.cases import Case
 from tests.training.test_run import ScriptedEvaluator, short_training
 
@@ -45,7 +45,7 @@ PHRASES = Dataset.from_dict(
     }
 )
 FORMS = [(loss, "bfloat16", True) for loss in LOSSES if "base model" not in loss]
-FORMS += [("simcse", "float32", bf16) for bf16 in (False, True)]
+FORMS += [("simcse", "float32", False)]
 
 
 @pytest.fixture(scope="module")
@@ -76,16 +76,10 @@ def test_every_loss_trains_a_decoder(folder, tmp_path, caplog, loss, dtype, bf16
     assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
     saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(saved.encode(SENTENCES), after, atol=0.02 if bf16 else 0)  # autocast stays on the model
-    assert not [record for record in caplog.records if record.name == "st_extras.training.arguments"]
+    assert "weights to train are in" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("loss", "made_before"),
-    some_fast(
-        [("simcse", False), ("dclr, guided by the base model", False), ("adcse", False), ("adcse", True)],
-        [("adcse", True)],
-    ),
-)
+@pytest.mark.parametrize(("loss", "made_before"), [("dclr, guided by the base model", False), ("adcse", True)])
 def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_before):
     def train(output: Path, **options: Any) -> SentenceTransformer:
         model = load(folder)
@@ -99,20 +93,15 @@ def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_befo
     parts = train(tmp_path / "parts", resume=True)
     assert differing(snapshot(whole), snapshot(parts)) == set()
     assert differing(snapshot(load(folder)), snapshot(parts)) != set()
-    other = load(folder, dropout=0.3, prompt_template="{} is", dtype="bfloat16")
-    with pytest.raises(ValueError, match=r"got others: dropout is .*; dtype is .*; lora is .*; prompt_template is "):
-        short_training(other, tmp_path / "parts", LOSSES[loss].make, max_steps=4, lora=8, resume=True)
-
-
-def test_checkpoints_hold_only_what_is_trained(decoder, tmp_path):
-    short_training(decoder, tmp_path / "out", SimCSELoss, max_steps=2, lora=4)
-    checkpoint = tmp_path / "out" / "checkpoints" / "checkpoint-2"
     names = load_file(checkpoint / TRAINED).keys()
     assert names
-    assert all(".lora_" in name for name in names)
+    assert all(".lora_" in name for name in names), "a checkpoint holds only what is trained"
     assert not (checkpoint / "model.safetensors").exists()
     recorded = json.loads((checkpoint / "complete.json").read_text())["run"]
     assert recorded["lora"] == {"lora_dropout": 0.05, "r": 4, "target_modules": "all-linear"}  # alpha is peft's 8
+    other = load(folder, dropout=0.3, prompt_template="{} is", dtype="bfloat16")
+    with pytest.raises(ValueError, match=r"got others: dropout is .*; dtype is .*; lora is .*; prompt_template is "):
+        short_training(other, tmp_path / "parts", LOSSES[loss].make, max_steps=4, lora=8, resume=True)
 
 
 def test_the_best_weights_are_merged(folder, tmp_path):
@@ -142,14 +131,12 @@ def test_a_training_that_fails_leaves_the_model(decoder, tmp_path):
     assert all(parameter.requires_grad for parameter in decoder.parameters())
 
 
-def test_a_frozen_encoder_is_trained_by_its_adapters(decoder, tmp_path):
-    decoder.requires_grad_(False)
+def test_a_frozen_encoder_is_trained_by_its_adapters_and_half_precision_causes_a_warning(folder, tmp_path, caplog):
+    decoder = load(folder, dtype="bfloat16").requires_grad_(False)
     before = decoder.encode(SENTENCES)
     short_training(decoder, tmp_path / "out", AdCSELoss, max_steps=3, lora=4)
     assert np.abs(decoder.encode(SENTENCES) - before).max() > 0.05
     assert not any(parameter.requires_grad for parameter in decoder.parameters())
-
-
-def test_half_precision_without_adapters_causes_a_warning(folder, tmp_path, caplog):
-    short_training(load(folder, dtype="bfloat16"), tmp_path / "out", SimCSELoss, max_steps=1)
+    assert "weights to train are in bfloat16" not in caplog.text
+    short_training(decoder.requires_grad_(True), tmp_path / "whole", SimCSELoss, max_steps=1)
     assert "weights to train are in bfloat16" in caplog.text

@@ -39,31 +39,22 @@ def _as_on_the_command_line(monkeypatch):
     monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)  # no bars while weights are loaded and saved
 
 
-def test_there_is_one_bar_with_the_latest_loss_and_score(encoder, tmp_path):
+def test_there_is_one_bar_with_the_latest_loss_and_score(encoder, make_encoder, tmp_path):
     out, lines = written(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.25, 0.75]))
     assert out == ""
     assert [line for line in lines if not re.match(r"Training: +\d+%\|", line)] == []
     assert re.search(r" 4/4 \[.*, loss=[\d.e-]+, score=0\.75\]", lines[-1])
     assert any(re.search(r" 2/4 \[.*, loss=[\d.e-]+, score=0\.25\]", line) for line in lines)
     assert encoder.model_card_data.widget != []  # the bar of these examples is hidden, not their choice
-
-
-def test_a_resumed_training_starts_the_bar_where_it_stopped(encoder, make_encoder, tmp_path):
-    written(encoder, tmp_path / "out", SimCSELoss)
     shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4")
-    _, lines = written(make_encoder(), tmp_path / "out", SimCSELoss, resume=True)
-    assert re.match(r"Training: +50%\|.* 2/4 ", lines[0])
-    assert " 4/4 [" in lines[-1]
-
-
-def test_no_bar_leaves_nothing(encoder, tmp_path):
-    assert written(encoder, tmp_path / "out", show_progress_bar=False) == ("", [])
+    again = ScriptedEvaluator([0.1, 0.75])
+    _, lines = written(make_encoder(), tmp_path / "out", evaluator=again, resume=True)
+    assert re.match(r"Training: +50%\|.* 2/4 ", lines[0]), "it starts where the training stopped"
 
 
 def test_a_warning_has_a_line_of_its_own(encoder, tmp_path, monkeypatch):
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])  # as on the command line, where no handler is set
-    before = list(root.handlers)
     _, lines = written(encoder, tmp_path / "out", WarningLoss)
     assert [line.strip() for line in lines if "odd" in line] == ["Something is odd."] * 4
-    assert root.handlers == before
+    assert root.handlers == []

@@ -1,16 +1,17 @@
 """``train_encoder``: what is kept, when it stops, what it refuses and what it leaves behind."""
 
 import copy
+import functools
+import json
 import re
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset, DatasetDict, Features, IterableDataset, Value, load_dataset
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
@@ -18,14 +19,16 @@ from torch import Tensor, nn
 
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import AdCSELoss, PaSeRLoss, SimCSELoss, SLTFAILoss
+from st_extras.training.arguments import warn_of_prompt
 from st_extras.training.divergence import DivergenceError, non_finite
-from st_extras.training.identity import run_identity
+from st_extras.training.identity import check_same_run, run_identity
 from st_extras.training.run import TrainingRun, train_encoder
-from st_extras.training.run_folder import MANIFEST, check_output
+from st_extras.training.run_folder import MANIFEST, MARKER, check_output
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
+from tests.losses.cases import CASES
 
-pytestmark = pytest.mark.slow
+SLOW = pytest.mark.slow
 
 
 def evaluator_of(scores: Any) -> BaseEvaluator:
@@ -86,111 +89,104 @@ class TestSelection:
     @pytest.mark.parametrize(
         ("scores", "greater", "steps", "best"),
         [
-            ([0.1, 0.5, 0.9, 0.2, 0.3], True, 8, 4),
-            ([9.0, 3.0, 5.0], False, 4, 2),
-            ([0.1, 0.2, 0.3], True, 3, 3),
-            ([0.9, 0.1, 0.2], True, 4, 0),
-            ([0.5, 0.4, 0.5], True, 4, 0),
-            ([0.5, 0.6, 0.5], False, 4, 0),
+            ([0.1, 0.5, 0.2], True, 4, 2),
+            pytest.param([9.0, 5.0, 3.0], False, 3, 3, marks=pytest.mark.slow),  # the last step is scored, too
+            ([0.5, 0.4, 0.5], True, 3, 0),  # a tie keeps the base model
+            pytest.param([0.5, 0.6, 0.5], False, 3, 0, marks=pytest.mark.slow),
         ],
-        ids=["the best", "lower is better", "the last step is scored too", "the base model", "a tie", "a low tie"],
     )
-    def test_what_is_chosen_is_kept_and_saved(self, encoder, tmp_path, scores, greater, steps, best):
+    def test_what_is_chosen_is_kept_and_saved(self, encoder, tmp_path, caplog, scores, greater, steps, best):
         evaluator = ScriptedEvaluator(scores, greater_is_better=greater)
         result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=steps)
-        assert result.curve == list(zip((*range(0, steps, 2), steps), scores, strict=True))
+        assert result.curve == list(zip((0, 2, steps), scores, strict=True))
         found = (result.best_step, result.best, result.steps, result.metric)
         assert found == (best, dict(result.curve)[best], steps, "scripted")
         kept = evaluator.seen[[step for step, _ in result.curve].index(best)]
         assert differing(evaluator.seen[0], evaluator.seen[-1]) != set()
         assert differing(kept, snapshot(encoder)) == set()
         assert differing(kept, snapshot(SentenceTransformer(str(tmp_path / "out"), device="cpu"))) == set()
-
-    @pytest.mark.parametrize(("last", "warned"), [(0.2, True), (0.95, False)])
-    def test_a_training_that_only_harms_causes_a_warning(self, encoder, tmp_path, caplog, last, warned):
-        short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.9, 0.1, last]), max_steps=4)
-        assert ("scripted was 0.9000 before training and 0.2000 at best (step 4)" in caplog.text) == warned
+        assert ("No checkpoint was better than the base model" in caplog.text) == (best == 0)
 
     def test_the_callers_own_interval_of_evaluations_counts(self, encoder, tmp_path):
         evaluator, epochs = ScriptedEvaluator([0.1, 0.2, 0.3]), {"eval_strategy": "epoch", "save_strategy": "epoch"}
         result = short_training(encoder, tmp_path / "out", evaluator=evaluator, epochs=2, eval_steps=1, **epochs)
         assert result.curve == [(0, 0.1), (2, 0.2), (4, 0.3)]
 
+    @SLOW
     def test_a_training_that_diverged_saves_no_encoder(self, encoder, tmp_path):
         nan = float("nan")
         with pytest.raises(ValueError, match=r"^Training diverged, no checkpoint has a finite eval_scripted"):
             short_training(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, nan, nan]), max_steps=4)
         assert {path.name for path in (tmp_path / "out").iterdir()} == {"checkpoints", MANIFEST}
-        with pytest.raises(ValueError, match=r"^evaluator must return a finite score, got nan"):
-            short_training(encoder, tmp_path / "never", evaluator=ScriptedEvaluator([nan] * 3), max_steps=4)
-        assert not (tmp_path / "never").exists()
         result = short_training(encoder, tmp_path / "late", evaluator=ScriptedEvaluator([0.1, 0.2, nan]), max_steps=4)
         assert (result.best_step, result.best) == (2, 0.2)
 
+    @SLOW
     def test_without_evaluator_the_last_weights_are_kept(self, encoder, tmp_path):
-        result = short_training(encoder, tmp_path / "out", max_steps=5)
-        assert (result.curve, result.metric, result.best, result.best_step, result.steps) == ([], None, None, 5, 5)
-        saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-        assert differing(snapshot(encoder), snapshot(saved)) == set()
-        last = SentenceTransformer(str(tmp_path / "out" / "checkpoints" / "checkpoint-5"), device="cpu")
-        assert differing(snapshot(last), snapshot(saved)) == set()
-
-    def test_a_metric_that_is_named_by_the_first_evaluation(self, encoder, tmp_path):
-        class LateName(ScriptedEvaluator):
-            def __call__(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-                self.primary_metric = "scripted"
-                return super().__call__(*args, **kwargs)
-
-        evaluator = LateName([0.1, 0.9, 0.2])
-        evaluator.primary_metric = ""
-        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4)
-        assert (result.best_step, result.best, result.metric) == (2, 0.9, "scripted")
-        number = evaluator_of(0.5)
-        result = short_training(encoder, tmp_path / "number", evaluator=number, max_steps=1)
-        assert (result.metric, result.curve) == ("evaluator", [(0, 0.5), (1, 0.5)])
+        result = short_training(encoder, tmp_path / "out", max_steps=3)
+        assert (result.curve, result.metric, result.best, result.best_step, result.steps) == ([], None, None, 3, 3)
+        for folder in ("out", "out/checkpoints/checkpoint-3"):
+            saved = SentenceTransformer(str(tmp_path / folder), device="cpu")
+            assert differing(snapshot(encoder), snapshot(saved)) == set()
 
 
 class TestResume:
-    def test_the_best_before_the_interruption_still_counts(self, make_encoder, tmp_path):
-        first = ScriptedEvaluator([0.1, 0.9, 0.2])
-        short_training(make_encoder(), tmp_path / "out", evaluator=first, max_steps=4)
-        shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4", ignore_errors=True)
-        model = make_encoder()
-        result = short_training(
-            model, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.3]), max_steps=4, resume=True
-        )
-        assert result.curve == [(0, 0.1), (2, 0.9), (4, 0.3)]
-        assert (result.best_step, result.best) == (2, 0.9)
-        assert differing(first.seen[1], snapshot(model)) == set()
-
-    def test_patience_counts_on(self, make_encoder, tmp_path):
-        """Two bad evaluations, one of them before the interruption, end the run."""
-        scores = [0.1, 0.9, 0.2, 0.3, 0.4, 0.5]
+    def test_patience_and_the_best_before_the_interruption_still_count(self, make_encoder, tmp_path):
+        """Two bad evaluations, one of them before the interruption, end the run; the output may have been moved."""
         options = {"max_steps": 10, "patience": 2, "save_total_limit": 5}
-        whole = short_training(make_encoder(), tmp_path / "out", evaluator=ScriptedEvaluator(scores), **options)
-        assert whole.steps == 6
+        first = ScriptedEvaluator([0.1, 0.9, 0.2, 0.3])
+        assert short_training(make_encoder(), tmp_path / "out", evaluator=first, **options).steps == 6
         shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-6")
-        rest = ScriptedEvaluator([0.1, 0.3, 0.4, 0.5])
-        result = short_training(make_encoder(), tmp_path / "out", evaluator=rest, resume=True, **options)
-        assert result.steps == 6
-
-    @pytest.mark.parametrize("scores", [None, [0.1, 0.9, 0.2]])
-    def test_a_finished_training_stays_as_it_is(self, make_encoder, tmp_path, scores):
-        evaluators = [None, None] if scores is None else [ScriptedEvaluator(scores), ScriptedEvaluator(scores)]
-        whole, again = make_encoder(), make_encoder(seed=1)
-        first = short_training(whole, tmp_path / "out", evaluator=evaluators[0], max_steps=4)
-        result = short_training(again, tmp_path / "out", evaluator=evaluators[1], max_steps=4, resume=True)
-        assert (result.steps, result.best_step, result.curve) == (4, first.best_step, first.curve)
-        assert differing(snapshot(whole), snapshot(again)) == set()
-
-    @pytest.mark.parametrize("length", [{"max_steps": 4}, {"epochs": 2}])
-    def test_the_best_weights_are_found_where_the_output_was_moved(self, make_encoder, tmp_path, length):
-        first, second = (ScriptedEvaluator([0.1, 0.9, 0.2]) for _ in range(2))
-        short_training(make_encoder(), tmp_path / "out", evaluator=first, **length)
         (tmp_path / "out").rename(tmp_path / "moved")
-        model = make_encoder(seed=1)
-        assert short_training(model, tmp_path / "moved", evaluator=second, resume=True, **length).best_step == 2
+        model, rest = make_encoder(), ScriptedEvaluator([0.1, 0.4, 0.5, 0.6])
+        result = short_training(model, tmp_path / "moved", evaluator=rest, resume=True, **options)
+        assert result.curve == [(0, 0.1), (2, 0.9), (4, 0.2), (6, 0.4)]
+        assert (result.best_step, result.best, result.steps) == (2, 0.9, 6)
         assert differing(first.seen[1], snapshot(model)) == set()
+
+    @SLOW
+    @pytest.mark.parametrize("length", [{"max_steps": 4}, {"epochs": 2}])
+    def test_a_finished_training_stays_as_it_is(self, make_encoder, tmp_path, length):
+        first, second = (ScriptedEvaluator([0.1, 0.9, 0.2]) for _ in range(2))
+        whole = short_training(make_encoder(), tmp_path / "out", evaluator=first, **length)
+        (tmp_path / "out").rename(tmp_path / "moved")
+        again = make_encoder(seed=1)
+        result = short_training(again, tmp_path / "moved", evaluator=second, resume=True, **length)
+        assert (result.steps, result.best_step, result.curve) == (4, 2, whole.curve)
+        assert differing(first.seen[1], snapshot(again)) == set()
+
+    @SLOW
+    def test_a_full_disk_can_be_resumed(self, make_encoder, tmp_path, monkeypatch):
+        whole, parts = make_encoder(), make_encoder()
+        short_training(whole, tmp_path / "whole", max_steps=4)
+        save, calls = torch.save, []
+
+        def full(*args: Any, **kwargs: Any) -> None:
+            calls.append(args)
+            if len(calls) > 5:
+                raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+            save(*args, **kwargs)
+
+        monkeypatch.setattr(torch, "save", full)
+        with pytest.raises(OSError, match=r"^Writing to '.*checkpoints' failed"):
+            short_training(parts, tmp_path / "parts", max_steps=4)
+        monkeypatch.undo()
+        model = make_encoder()
+        assert short_training(model, tmp_path / "parts", max_steps=4, resume=True).steps == 4
+        assert differing(snapshot(whole), snapshot(model)) == set()
+
+    @SLOW
+    def test_a_stream_resumes(self, make_encoder, tmp_path):
+        def rows() -> Iterator[dict[str, str]]:
+            for number in range(10**6):
+                yield {"sentence": f"{SENTENCES[number % 8]} {number}"}
+
+        stream = IterableDataset.from_generator(rows, features=Features({"sentence": Value("string")}))
+        whole, parts = make_encoder(), make_encoder()
+        short_training(whole, tmp_path / "out", data=stream, max_steps=4)
+        shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4")
+        short_training(parts, tmp_path / "out", data=stream, max_steps=4, resume=True)
+        assert differing(snapshot(whole), snapshot(parts)) == set()
 
 
 CHANGES = {
@@ -202,9 +198,7 @@ CHANGES = {
     "loss.temperature": {"loss": lambda model: AdCSELoss(model, temperature=0.1)},
     "loss": {"loss": lambda model: SimCSELoss(model, projection=True)},
     "max_steps": {"max_steps": 6},
-    "bf16": {"bf16": True},
     "no_duplicates (batch_sampler)": {"no_duplicates": False},
-    "weight_decay": {"weight_decay": 0.1},
     "encoder": {"pooling": "cls"},
 }
 
@@ -213,7 +207,8 @@ class TestSameTraining:
     """A resumed training is the one that was interrupted."""
 
     @pytest.fixture(scope="class")
-    def stopped(self, built_encoders, tmp_path_factory):
+    @classmethod
+    def stopped(cls, built_encoders, tmp_path_factory):
         out: Path = tmp_path_factory.mktemp("stopped") / "out"
         short_training(copy.deepcopy(built_encoders()), out, AdCSELoss, max_steps=4)
         shutil.rmtree(out / "checkpoints" / "checkpoint-4")
@@ -227,38 +222,29 @@ class TestSameTraining:
             short_training(model, stopped, resume=True, **options)
         assert sorted(stopped.rglob("*")) == before
 
-    def test_force_continues_and_logs_the_differences(self, encoder, stopped, tmp_path, caplog):
-        shutil.copytree(stopped, tmp_path / "out")
-        options: dict[str, Any] = {"max_steps": 4, "resume": True, "force": True}
-        assert short_training(encoder, tmp_path / "out", AdCSELoss, seed=43, **options).steps == 4
+    def test_force_logs_the_differences(self, stopped, caplog):
+        checkpoint = stopped / "checkpoints" / "checkpoint-2"
+        recorded = json.loads((checkpoint / MARKER).read_text())["run"]
+        check_same_run(checkpoint, recorded | {"seed": 43}, force=True)
         assert "though seed is 43 and was 42." in caplog.text
 
-    def test_another_dev_set_is_refused(self, make_encoder, tmp_path):
-        def dev(name: str, scores: list[float]) -> STSEvaluator:
-            return STSEvaluator([STSDataset(name, SENTENCES[:3], SENTENCES[3:6], scores)], write_csv=False)
-
-        options = {"max_steps": 2, "learning_rate": 1e-4}
-        short_training(make_encoder(), tmp_path / "out", SimCSELoss, evaluator=dev("a", [1.0, 2.0, 3.0]), **options)
-        for other, name in (
-            (dev("b", [1.0, 2.0, 3.0]), "evaluator.sets"),
-            (dev("a", [1.0, 2.0, 4.0]), "evaluator.pairs"),
-        ):
-            with pytest.raises(ValueError, match=f"got others: {name} is"):
-                short_training(make_encoder(), tmp_path / "out", SimCSELoss, evaluator=other, resume=True, **options)
-
-    def test_a_transform_of_the_data_is_not_called(self, make_encoder, stopped):
-        data = Dataset.from_dict({"sentence": SENTENCES})
-
+    def test_neither_dev_set_nor_text_may_differ_and_a_transform_is_not_called(self, encoder):
         def fail(rows: Any) -> Any:
             raise AssertionError
 
-        loss = SimCSELoss(make_encoder())
-        plain, lazy = (run_identity(make_encoder(), loss, rows, None, {}) for rows in (data, data.with_transform(fail)))
-        assert plain == lazy
+        def identity(data: Dataset, scores: list[float]) -> dict[str, Any]:
+            pairs = STSDataset("a", SENTENCES[:3], SENTENCES[3:6], scores)
+            return run_identity(encoder, SimCSELoss(encoder), data, STSEvaluator([pairs]), {})
+
+        data = Dataset.from_dict({"sentence": SENTENCES})
+        first = identity(data, [1.0, 2.0, 3.0])
+        assert identity(data.with_transform(fail), [1.0, 2.0, 3.0]) == first
+        other = identity(data.select(range(7)), [1.0, 2.0, 4.0])
+        assert {name for name in first if first[name] != other[name]} == {"text", "evaluator.pairs"}
 
 
 class Exploding(SpyLoss):
-    """Its loss, its gradients or nothing is NaN from a step on."""
+    """Its loss or its gradients are NaN from a step on."""
 
     def __init__(self, model: SentenceTransformer, step: int, what: str = "loss") -> None:
         super().__init__(model)
@@ -266,33 +252,27 @@ class Exploding(SpyLoss):
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         value = super().forward(sentence_features, labels)
-        if len(self.batches) < self.step:
-            return value
-        if self.what == "loss":
+        if len(self.batches) >= self.step and self.what == "loss":
             return value * float("nan")
-        value.register_hook(lambda gradient: gradient * float("nan"))
+        if len(self.batches) >= self.step:
+            value.register_hook(lambda gradient: gradient * float("nan"))
         return value
 
 
 class TestDivergence:
-    @pytest.mark.parametrize("what", ["loss", "weights"])
-    def test_nothing_is_saved_and_the_last_finite_checkpoint_stays(self, encoder, tmp_path, what):
+    @pytest.mark.parametrize("what", ["loss", pytest.param("weights", marks=pytest.mark.slow)])
+    def test_nothing_is_saved_and_the_last_finite_checkpoint_stays(self, encoder, make_encoder, tmp_path, what):
         out = tmp_path / "out"
-        with pytest.raises(
-            DivergenceError, match=r"^Training diverged at step [34]: .* not finite, .*lower learning rate"
-        ):
+        with pytest.raises(DivergenceError, match=r"^Training diverged at step [34]: .*lower learning rate"):
             short_training(encoder, out, lambda model: Exploding(model, 3, what), max_steps=6)
         assert {path.name for path in out.iterdir()} == {"checkpoints", MANIFEST}
         assert [path.name for path in (out / "checkpoints").iterdir()] == ["checkpoint-2"]
-        kept = SentenceTransformer(str(out / "checkpoints" / "checkpoint-2"), device="cpu")
-        assert non_finite(kept) is None
-
-    def test_before_the_first_checkpoint_nothing_stays(self, encoder, tmp_path):
-        out = tmp_path / "new" / "out"
+        assert non_finite(SentenceTransformer(str(out / "checkpoints" / "checkpoint-2"), device="cpu")) is None
         with pytest.raises(DivergenceError):
-            short_training(encoder, out, lambda model: Exploding(model, 1), max_steps=6)
-        assert not (tmp_path / "new").exists()
+            short_training(make_encoder(), tmp_path / "new" / "out", lambda model: Exploding(model, 1), max_steps=6)
+        assert not (tmp_path / "new").exists(), "before the first checkpoint, nothing stays"
 
+    @SLOW
     def test_weights_that_were_chosen_before_are_kept(self, encoder, tmp_path, caplog):
         evaluator = ScriptedEvaluator([0.1, 0.9])
         result = short_training(encoder, tmp_path / "out", lambda m: Exploding(m, 4), evaluator=evaluator, max_steps=8)
@@ -301,98 +281,51 @@ class TestDivergence:
         saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
         assert differing(evaluator.seen[1], snapshot(saved)) == set()
 
-    def test_a_broken_encoder_is_refused(self, encoder, tmp_path):
-        with torch.no_grad():
-            next(encoder.parameters())[0] = float("nan")
-        with pytest.raises(ValueError, match=r"^model must have finite weights, got NaN .* in 0\..*\.$"):
-            short_training(encoder, tmp_path / "out")
-
-
-class TestStreams:
-    def rows(self, count: int) -> Iterator[dict[str, str]]:
-        for number in range(count):
-            yield {"sentence": f"{SENTENCES[number % 8]} {number}"}
-
-    def stream(self, count: int) -> IterableDataset:
-        features = Features({"sentence": Value("string")})
-        return IterableDataset.from_generator(self.rows, gen_kwargs={"count": count}, features=features)
-
-    def test_a_stream_without_named_columns(self, make_encoder, tmp_path):
-        (tmp_path / "text.txt").write_text("\n".join(SENTENCES), encoding="utf8")
-        data = load_dataset("text", data_files=str(tmp_path / "text.txt"), split="train", streaming=True)
-        assert data.features is None
-        first, second = (
-            short_training(make_encoder(), tmp_path / name, data=rows, max_steps=2)
-            for name, rows in (("stream", data), ("cast", data.cast(Features({"text": Value("string")}))))
-        )
-        assert spy(first).batches == spy(second).batches
-        empty = IterableDataset.from_generator(lambda: iter([]))
-        with pytest.raises(ValueError, match=r"^data must have a column of texts, got none\.$"):
-            short_training(make_encoder(), tmp_path / "empty", data=empty, max_steps=2)
-
-    def test_a_stream_resumes(self, make_encoder, tmp_path):
-        whole, parts = make_encoder(), make_encoder()
-        short_training(whole, tmp_path / "out", data=self.stream(10**6), max_steps=4)
-        shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4")
-        short_training(parts, tmp_path / "out", data=self.stream(10**6), max_steps=4, resume=True)
-        assert differing(snapshot(whole), snapshot(parts)) == set()
-
 
 @pytest.mark.parametrize("prompts", [{}, {"prompts": "the dog "}])
-def test_a_prompt_that_training_leaves_out_causes_a_warning(encoder, tmp_path, caplog, prompts):
+def test_a_prompt_that_training_leaves_out_causes_a_warning(encoder, caplog, prompts):
     encoder.prompts, encoder.default_prompt_name = {"query": "the dog "}, "query"
-    short_training(encoder, tmp_path / "out", SimCSELoss, max_steps=1, **prompts)
+    warn_of_prompt(encoder, prompts.get("prompts"))
     assert ("set prompts='the dog '" in caplog.text) == (not prompts)
 
 
-def test_equal_sentences_are_kept_apart(encoder, tmp_path):
-    data = SENTENCES[:3] * 4
-    apart = spy(short_training(encoder, tmp_path / "apart", data=data)).batches
+@SLOW
+def test_equal_sentences_are_kept_apart_and_the_seed_governs_a_loss(make_encoder, tmp_path):
+    data, losses = SENTENCES[:3] * 4, []
+    apart = spy(short_training(make_encoder(), tmp_path / "apart", data=data)).batches
     assert len(apart) == 3
     assert all(len(set(batch)) == len(batch) for batch in apart)
-    together = spy(short_training(encoder, tmp_path / "together", data=data, no_duplicates=False)).batches
-    assert any(len(set(batch)) < len(batch) for batch in together)
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        torch.manual_seed(len(losses))
+        make = functools.partial(SimCSELoss, projection=True)
+        options: dict[str, Any] = {"max_steps": 1, "seed": seed, "no_duplicates": False}
+        losses.append(snapshot(short_training(make_encoder(), tmp_path / name, make, data, **options).trainer.loss))
+    assert differing(losses[0], losses[1]) == set()
+    assert any("projection_head" in name for name in differing(losses[0], losses[2]))
 
 
-class TestLoss:
-    def test_the_seed_governs_the_parameters_of_a_loss(self, make_encoder, tmp_path):
-        losses = []
-        for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-            torch.manual_seed(len(losses))
-            result = short_training(
-                make_encoder(), tmp_path / name, lambda m: SimCSELoss(m, projection=True), max_steps=1, seed=seed
-            )
-            losses.append(snapshot(result.trainer.loss))
-        assert differing(losses[0], losses[1]) == set()
-        assert any("projection_head" in name for name in differing(losses[0], losses[2]))
-
-    @pytest.mark.parametrize("name", ["head", "nested", "decoder"])
-    def test_what_the_loss_owns_may_learn_faster(self, encoder, frequency_table, tmp_path, name):
-        """Every parameter of decoder, discriminators, head at its own rate, every one of the model's at the other."""
-        makers: dict[str, Any] = {
-            "head": AdCSELoss,
-            "nested": lambda model: SLTFAILoss(model, frequency_table=frequency_table, base_loss=AdCSELoss(model)),
-            "decoder": lambda model: PaSeRLoss(model, num_decoder_layers=1),
-        }
-        words = [sentence.split() for sentence in SENTENCES]
-        columns = {
-            "sentence": SENTENCES,
-            "masked": [" ".join(["[MASK]", *rest]) for _, *rest in words],
-            "phrase": [first for first, *_ in words],
-        }
-        data = Dataset.from_dict(columns if name == "decoder" else {"sentence": SENTENCES})
-        options = {"max_steps": 1, "learning_rate": 1e-4, "loss_learning_rate": 1e-2}
-        result = short_training(encoder, tmp_path / "out", makers[name], data, **options)
-        rates = {}
-        for group in result.trainer.optimizer.param_groups:
-            rates |= dict.fromkeys(group["params"], group["initial_lr"])
-        mine = set(encoder.parameters())
-        trained = {p for p in result.trainer.loss.parameters() if p.requires_grad}
-        assert trained - mine
-        assert rates == {p: 1e-4 if p in mine else 1e-2 for p in trained | mine}
+@pytest.mark.parametrize("name", ["head", pytest.param("nested", marks=SLOW), pytest.param("decoder", marks=SLOW)])
+def test_what_the_loss_owns_may_learn_faster(encoder, frequency_table, tmp_path, name):
+    """Every parameter of decoder, discriminators, head at its own rate, every one of the model's at the other."""
+    makers: dict[str, Any] = {
+        "head": AdCSELoss,
+        "nested": lambda model: SLTFAILoss(model, frequency_table=frequency_table, base_loss=AdCSELoss(model)),
+        "decoder": lambda model: PaSeRLoss(model, num_decoder_layers=1),
+    }
+    data = Dataset.from_dict(CASES["paser" if name == "decoder" else "simcse"].data())
+    options = {"max_steps": 1, "learning_rate": 1e-4, "loss_learning_rate": 1e-2}
+    result = short_training(encoder, tmp_path / "out", makers[name], data, **options)
+    rates = {}
+    for group in result.trainer.optimizer.param_groups:
+        rates |= dict.fromkeys(group["params"], group["initial_lr"])
+    mine = set(encoder.parameters())
+    trained = {p for p in result.trainer.loss.parameters() if p.requires_grad}
+    assert trained - mine
+    assert rates == {p: 1e-4 if p in mine else 1e-2 for p in trained | mine}
 
 
 class TestOutput:
+    @SLOW
     def test_overwrite_spares_what_no_run_wrote(self, make_encoder, tmp_path):
         out = tmp_path / "out"
         short_training(make_encoder(), out, max_steps=4)
@@ -402,14 +335,9 @@ class TestOutput:
         short_training(make_encoder(), out, max_steps=1, overwrite=True)
         assert (out / "checkpoints" / "notes.txt").read_text() == "mine"
         assert [path.name for path in out.glob("checkpoints/checkpoint-*")] == ["checkpoint-1"]  # none of the first run
-        make_encoder().save(str(tmp_path / "own"))
-        before = {path: path.read_bytes() for path in (tmp_path / "own").rglob("*") if path.is_file()}
-        with pytest.raises(ValueError, match="which no earlier run wrote"):
-            short_training(make_encoder(), tmp_path / "own", max_steps=1, overwrite=True)
-        assert before == {path: path.read_bytes() for path in (tmp_path / "own").rglob("*") if path.is_file()}
 
     @pytest.mark.parametrize("made", [True, False])
-    def test_a_failed_run_is_no_obstacle(self, make_encoder, tmp_path, made):
+    def test_a_failed_run_is_no_obstacle(self, encoder, tmp_path, made):
         class Failing(SpyLoss):
             def forward(self, *args: Any, **kwargs: Any) -> Tensor:
                 raise RuntimeError("out of memory")
@@ -418,92 +346,46 @@ class TestOutput:
         if made:
             out.mkdir(parents=True)
         with pytest.raises(RuntimeError, match="out of memory"):
-            short_training(make_encoder(), out, Failing, max_steps=2)
+            short_training(encoder, out, Failing, max_steps=2)
         assert sorted(tmp_path.rglob("*")) == ([tmp_path / "a", out] if made else [])
-        assert short_training(make_encoder(), out, max_steps=1).steps == 1
 
-    def test_a_full_disk_can_be_resumed(self, make_encoder, tmp_path, monkeypatch):
-        whole, parts = make_encoder(), make_encoder()
-        short_training(whole, tmp_path / "whole", max_steps=4)
-        save, calls = torch.save, []
 
-        def full(*args: Any, **kwargs: Any) -> None:
-            calls.append(args)
-            if len(calls) > 5:
-                raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
-            save(*args, **kwargs)
-
-        monkeypatch.setattr(torch, "save", full)
-        with pytest.raises(OSError, match=r"^Writing to '.*checkpoints' failed \(PytorchStreamWriter.*resume.*\.$"):
-            short_training(parts, tmp_path / "parts", max_steps=4)
-        monkeypatch.undo()
-        model = make_encoder()
-        assert short_training(model, tmp_path / "parts", max_steps=4, resume=True).steps == 4
-        assert differing(snapshot(whole), snapshot(model)) == set()
+def table(**columns: list[Any]) -> Dataset:
+    return Dataset.from_dict(columns)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": None}, "^model must be a SentenceTransformer"),
-        ({"data": []}, "^data must hold at least one"),
-        ({"data": ["one", "two", None]}, r"^data\[2\] must be a non-empty string, got None"),
-        ({"data": ["one", "\ud83d\ude00"]}, r"^data\[1\]: a sentence must be valid text"),
-        ({"data": 3}, "^data must be sentences or a Dataset, got int"),
-        (
-            {"data": DatasetDict(train=Dataset.from_dict({"sentence": ["a"]}))},
-            r"^data must .*, such as data\['train'\]",
-        ),
-        ({"data": Dataset.from_dict({"n": [1]})}, r"^data must have a column of texts, got n \(int64\)\.$"),
-        ({"data": Dataset.from_dict({"s": ["a"], "score": [0.5], "id": [1]})}, r"^data must .*got 'id' \(int64\)"),
-        ({"data": Dataset.from_dict({"s": ["a"], "label": ["good"]})}, r"^data must .*got 'label' \(string\)"),
-        ({"data": Dataset.from_dict({"s": ["a"], "tags": [["b", "c"]]})}, r"^data must .*got 'tags' \(List"),
-        ({"data": SENTENCES[:1] * 9, "dataloader_drop_last": True}, "^data must fill at least one batch of 4"),
-        ({"data": Dataset.from_dict({"s": ["a", None]})}, r"^data\[1\]\['s'\] must be a string, got None\.$"),
-        (
-            {"data": Dataset.from_dict(dict.fromkeys("abc", SENTENCES)), "loss": SimCSELoss},
-            "^SimCSELoss takes .* got 3",
-        ),
-        ({"evaluator": evaluator_of({"a": 1.0})}, r"^evaluator must name one of its scores \('a'\)"),
-        ({"loss_learning_rate": 1e-3}, "^loss_learning_rate needs a loss with its own parameters, got SpyLoss"),
-        ({"batch_size": 0}, "^batch_size must be"),
-        ({"eval_steps": 0}, "^eval_steps must be"),
-        ({"learning_rate": float("nan")}, "^learning_rate must be"),
-        ({"patience": 0, "evaluator": ScriptedEvaluator([1.0])}, "^patience must be"),
-        ({"patience": 2}, "^patience .* needs an evaluator"),
-        ({"seed": 2**32}, "^seed must be"),
-        ({"force": True}, "^force needs resume"),
-        *(
-            ({switch: "False"}, f"^{switch} must be True or False, got 'False'")
-            for switch in ("bf16", "no_duplicates", "overwrite", "resume", "force", "show_progress_bar")
-        ),
+        ({"model": None}, "model must"), ({"data": []}, "data must"), ({"data": 3}, "data must"),
+        ({"data": ["one", "\ud83d\ude00"]}, r"data\[1\]"), ({"data": table(s=["a", None])}, r"data\[1\]\['s'\]"),
+        ({"data": DatasetDict(train=table(sentence=["a"]))}, r"data must .*, such as data\['train'\]"),
+        ({"data": table(s=["a"], score=[0.5], id=[1])}, "data must .*got 'id'"),
+        ({"data": table(s=["a"], label=["good"])}, "data must .*got 'label'"),
+        ({"data": SENTENCES[:1] * 9, "dataloader_drop_last": True}, "data must fill at least one batch of 4"),
+        ({"data": table(a=SENTENCES, b=SENTENCES, c=SENTENCES), "loss": SimCSELoss}, "SimCSELoss takes .* got 3"),
+        ({"evaluator": evaluator_of({"a": 1.0})}, "evaluator must"),
+        ({"evaluator": evaluator_of(float("nan"))}, "evaluator must"),
+        ({"loss_learning_rate": 1e-3}, "loss_learning_rate needs a loss"), ({"batch_size": 0}, "batch_size must"),
+        ({"learning_rate": float("nan")}, "learning_rate must"), ({"patience": 2}, "patience .* needs"),
+        ({"force": True}, "force needs resume"), ({"bf16": "False"}, "bf16 must"),
     ],
-)
+)  # fmt: skip
 def test_arguments_are_checked(encoder, tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"^{message}"):
         short_training(**({"model": encoder, "output": tmp_path / "new" / "out"} | options))
     assert not (tmp_path / "new").exists()
 
 
-def test_a_run_killed_while_its_trainer_is_built_can_be_started_again(encoder, tmp_path, monkeypatch):
-    """The trainer makes the folder of the checkpoints, which must be known as a run's by then."""
-    module = sys.modules["st_extras.training.run"]
-    build, output = module.build_trainer, tmp_path / "out"
-
-    def checked(*arguments: Any, **options: Any) -> Any:
-        build(*arguments, **options)
-        assert (output / "checkpoints").is_dir()
-        check_output(output, overwrite=True)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, "build_trainer", checked)
-    with pytest.raises(KeyboardInterrupt):
-        train_encoder(encoder, SpyLoss, SENTENCES, output, max_steps=1, show_progress_bar=False)
-    assert not output.exists()
+def test_a_broken_encoder_is_refused(encoder, tmp_path):
+    with torch.no_grad():
+        next(encoder.parameters())[0] = float("nan")
+    with pytest.raises(ValueError, match=r"^model must have finite weights"):
+        short_training(encoder, tmp_path / "out")
 
 
 @pytest.mark.parametrize("loss", [SimCSELoss, lambda model: MatryoshkaLoss(model, SimCSELoss(model), [16, 8])])
 def test_equal_views_stop_a_training_that_nothing_else_teaches(make_encoder, tmp_path, loss):
-    with pytest.raises(ValueError, match=r"^SimCSELoss must get two different views .* dropout=0\.1"):
+    with pytest.raises(ValueError, match=r"^SimCSELoss must get two different views"):
         short_training(make_encoder(dropout=0.0), tmp_path / "out", loss, max_steps=2)
     assert not (tmp_path / "out").exists()

@@ -1,0 +1,95 @@
+"""What a command refuses by itself: one line that names the option, nothing made and nothing changed."""
+
+import shlex
+from typing import Any
+
+import pytest
+
+MISTAKES = {
+    "adapt ENC none.txt -o out": r"none\.txt",
+    "adapt ENC TEXT -o out --dev STS --labeled TSV": "--dev does not go with --labeled",
+    "adapt ENC TEXT -o out --dev-set stsb_dev": "--dev-set needs --dev",
+    "adapt ENC TEXT -o out --label-column label": "--label-column needs --labeled",
+    "adapt ENC TEXT -o out --labeled TSV": "--text-column and --label-column can name others",
+    "adapt ENC TEXT -o out --column text": "--column is not for",
+    "adapt-search ENC TEXT -o out": "at least 100 different",
+    "adapt-search ENC TEXT -o out --column text": "--column is not for",
+    "demo -o FOLDER": "output must be a new or empty folder",
+    "evaluate FOLDER --sts STS": "could not be loaded as an encoder",
+    "evaluate ENC --sts none": "'none'",
+    "evaluate ENC --sts TSV --sets a --sets b": r"one name .*stsb_dev\.tsv",
+    "evaluate ENC --labeled TSV": "--text-column and --label-column can name others",
+    "evaluate ENC --labeled TSV --sts hub": "--sts does not go with --labeled",
+    "evaluate ENC --split dev": "--split needs --retrieval",
+    "evaluate ENC --retrieval FOLDER": "folder' must hold one corpus file",
+    "evaluate ENC --retrieval FOLDER --labeled TSV": "--labeled does not go with --retrieval",
+    "evaluate ENC --retrieval FOLDER --setting all": "--setting does not go with --retrieval",
+    "evaluate ENC --mteb STS12 --labeled TSV": "--labeled does not go with --mteb",
+    "evaluate ENC --mteb STS12 --retrieval FOLDER": "--retrieval does not go with --mteb",
+    "frequencies count FOLDER TEXT -o out": "ENCODER must have a tokenizer",
+    "frequencies count ENC TEXT -o out --add none.json": r"none\.json",
+    "frequencies count ENC TEXT wordfreq:en -o out": "wordfreq must be the only text",
+    "frequencies count ENC wordfreq:en -o out --shard 0/2": "--shard needs text",
+    "frequencies info TSV --encoder ENC": r"stsb_dev\.tsv",
+    "refine whiten ENC TEXT -o out": "METHOD must be one of",
+    "refine whitening ENC -o out": "text or --statistics must be given",
+    "refine whitening ENC TEXT -o out --statistics s": "got both",
+    "refine whitening ENC -o out --statistics s": "'s' must be a file of CorpusStatistics.save",
+    "refine whitening ENC -o out --statistics s --column a": "--column needs text",
+    "refine whitening ENC TEXT -o out --set dimensions=99": "dimensions .*99",
+    "refine whitening ENC TEXT EMPTY -o out": r"empty\.txt",
+    "refine whitening ENC LATIN -o out": r"latin\.txt, line 3",
+    "refine whitening ENC TEXT -o FOLDER": "output must be a new or empty folder",
+    "refine locality-preserving ENC TEXT -o out": "TEXT must have at least 50",
+    "refine sif ENC TEXT -o out --statistics s": "--statistics is not for sif",
+    "refine sif ENC TEXT -o out --batch-size 32": "--batch-size is not for sif",
+    "refine repal ENC TEXT -o out --stock": "--stock is not for repal",
+    "repal tune ENC --sts STS -o out": "RepAL attached",
+    "search ENC TEXT cat --queries TEXT": "--queries does not go with QUERY",
+    "search ENC EMPTY cat": "holds no document",
+    "search ENC TEXT cat --index FOLDER": "^Error: --index must be new",
+    "search ENC TSV cat --column none": "has no column none",
+    "statistics compute ENC TEXT -o no/out": "--output must be a file in an existing folder",
+    "statistics compute ENC TEXT -o out --shard 9/20": "at least one text",
+    "statistics merge TEXT TEXT -o out": "FILES must each be given once",
+    "train word2vec ENC TEXT -o out": "OBJECTIVE must be one of",
+    "train simcse ENC JSONL -o out --column x": r"broken\.jsonl, line 1 has no column x",
+    "train simcse ENC TEXT -o FOLDER": "--output must be a new or empty folder",
+    "train simcse ENC TEXT -o out --dev unlabeled": "at least 10 distinct",
+    "train simcse ENC TEXT -o out --dev-set stsb_dev": "--dev-set needs --dev",
+    "train simcse ENC TEXT -o out --steps 4 --epochs 1": "--epochs does not go with --steps",
+    "train simcse ENC TEXT -o out --column text": "--column is not for",
+    "train simcse ENC TEXT -o out --resume": "--resume needs a checkpoint",
+    "train simcse ENC TEXT -o out --force": "--force needs --resume",
+    "train simcse ENC TEXT -o out --frequencies t": "--frequencies needs the objective slt-fai",
+    "train simcse ENC TEXT -o out --top-k 3": "--top-k needs the objective paser",
+    "train paser ENC TEXT -o out --mini-batch-size 2": "--mini-batch-size needs the objective simcse",
+    "train slt-fai ENC TEXT -o out --frequencies t --base simcse --complementary self": "--complementary needs",
+    "train slt-fai ENC TEXT -o out --frequencies t --base mnrl": "--base must be one of",
+}
+BEFORE_THE_TEXT_IS_READ = {
+    "train simcse ENC TEXT -o out --patience 2": "--patience needs --dev",
+    "train simcse ENC TEXT -o out --loss-lr 1e-3": "--loss-learning-rate needs a loss",
+    "train simcse ENC TEXT -o out --layers 9": "--layers must be .*9",
+    "train simcse ENC TEXT -o out --set temperature=0": "temperature .*0",
+    "train dclr ENC TEXT -o out --complementary ./none": "'./none' could not be loaded",
+    "train slt-fai ENC TEXT -o out --frequencies t": "'t': No such file",
+    "train slt-fai ENC TEXT -o out --frequencies ''": "slt-fai needs --frequencies",
+    "train paser ENC TEXT -o out --set on_missing_mask=x": "on_missing_mask .*x",
+    "train paser ENC TEXT -o out --phrases xp": "--phrases must be",
+    "train paser ENC TEXT -o out --augment xx": "--augment must be",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake(assert_refused, line):
+    assert_refused(tuple(shlex.split(line)), MISTAKES[line])
+
+
+@pytest.mark.parametrize("line", BEFORE_THE_TEXT_IS_READ)
+def test_a_mistake_before_the_text_is_read(assert_refused, monkeypatch, line):
+    def read(*_: object, **__: object) -> Any:
+        yield pytest.fail("read")
+
+    monkeypatch.setattr("st_extras.text.corpus.stream_sentences", read)
+    assert_refused(tuple(shlex.split(line)), BEFORE_THE_TEXT_IS_READ[line])

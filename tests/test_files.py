@@ -1,0 +1,263 @@
+"""Files that are whole or not there; what is wrong with one is one sentence with its path and a remedy."""
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from st_extras import files
+from st_extras.files import (
+    Expected,
+    RowFile,
+    checked_rows,
+    map_rows,
+    one_writer,
+    read_checked_json,
+    read_tensors,
+    require_whole,
+    whole_file,
+    write_checked_json,
+    write_tensors,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file"
+
+
+def test_a_whole_file_appears_when_its_block_ends(path):
+    with whole_file(path) as partial:
+        partial.write_text("1 2")
+        assert not path.exists()
+    assert path.read_text() == "1 2"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_keeps_the_earlier_file_and_leaves_nothing_behind(path, error):
+    path.write_text("earlier")
+    with pytest.raises(error), whole_file(path) as partial:  # noqa: PT012
+        partial.write_text("half")
+        raise error
+    assert path.read_text() == "earlier"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def half_of_safetensors(_: object, path: Path, __: object) -> None:
+    path.write_bytes(b"half")
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize(
+    ("write", "place", "fault"),
+    [
+        (lambda path: write_checked_json(path, "kind", {}), (os, "fsync"), no_space),
+        (lambda path: write_tensors(path, {}), (files, "save_file"), half_of_safetensors),
+        (lambda path: written(path.with_name("rows"), rows(1)), (os, "fsync"), no_space),
+    ],
+    ids=["json", "tensors", "rows"],
+)
+def test_a_full_disk_names_the_file(path, monkeypatch, write: Callable[[Path], None], place: Any, fault: Any):
+    path.write_bytes(b"earlier")
+    monkeypatch.setattr(*place, fault)
+    with pytest.raises(OSError, match=r"No space left on device.*: free space there") as error:
+        write(path)
+    assert error.value.errno == errno.ENOSPC
+    assert Path(error.value.filename).parent in (path.parent, path.with_name("rows"))
+    assert path.read_bytes() == b"earlier"
+
+
+def test_checked_json(path):
+    assert read_checked_json(path, "kind", "again") == {}
+    write_checked_json(path, "kind", {"name": "é", "n": [1, None]})
+    assert read_checked_json(path, "kind", "again") == {"name": "é", "n": [1, None]}
+    text = path.read_text()
+    for damaged in (text.replace("1,", "2,"), text.replace("kind", "kinds"), "[]", "{}", text[:-1]):
+        path.write_text(damaged)
+        with pytest.raises(ValueError, match=rf"^'{re.escape(str(path))}' must be kind, .*: again\.$"):
+            read_checked_json(path, "kind", "again")
+
+
+# --- tensors ---
+
+EXPECTED = {
+    "mean": Expected(("D",), torch.float64),
+    "scatter": Expected(("D", "D"), torch.float64),
+    "state": Expected(None, torch.uint8),
+    "weights": Expected((2, "D")),
+}
+FORMAT = {"format": "a test", "version": "1"}
+
+
+def content(**changed: object) -> dict[str, torch.Tensor]:
+    tensors = {
+        "mean": torch.arange(3.0, dtype=torch.float64),
+        "scatter": torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=torch.float64).T,
+        "state": torch.empty(0, dtype=torch.uint8),
+        "weights": torch.ones(2, 3, dtype=torch.bfloat16),
+    }
+    return {name: value for name, value in (tensors | changed).items() if value is not None}  # type: ignore[misc]
+
+
+def read(path: Path, **options: Any) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    return read_tensors(path, EXPECTED, what="a test's file", remedy="do it again", metadata=FORMAT, **options)
+
+
+def test_tensors_that_were_written_are_read(path):
+    write_tensors(path, content(), FORMAT | {"prompt": "q: "})
+    stored, metadata = read(path)
+    assert {name: tensor.dtype for name, tensor in stored.items()} == {n: t.dtype for n, t in content().items()}
+    assert all(torch.equal(stored[name], tensor) for name, tensor in content().items())
+    assert metadata["prompt"] == "q: "
+    write_tensors(path, content(weights=None), FORMAT)
+    assert read(path, optional={"weights"})[0].keys() == content(weights=None).keys()
+    save_file({name: tensor.contiguous() for name, tensor in content().items()}, path, FORMAT)  # without a checksum
+    assert torch.equal(read(path)[0]["mean"], content()["mean"])
+
+
+@pytest.mark.parametrize(
+    ("tensors", "metadata", "fault"),
+    [
+        (content(), FORMAT | {"version": "2"}, "version '2' instead of '1'"),
+        (content(mean=None), FORMAT, "no tensor 'mean' in it"),
+        (content(more=torch.ones(1)), FORMAT, "another tensor in it, 'more'"),
+        (content(mean=torch.ones(4, dtype=torch.float64)), FORMAT, "shape (3, 3) instead of (4, 4)"),
+        (content(mean=torch.ones(3, 1, dtype=torch.float64)), FORMAT, "'mean' of the shape (3, 1)"),
+        (content(mean=torch.ones(3)), FORMAT, "'mean' of torch.float32 instead of torch.float64"),
+        (content(weights=torch.ones(2, 3).long()), FORMAT, "'weights' of torch.int64 instead of floating-point"),
+        (content(weights=torch.full((2, 3), torch.nan)), FORMAT, "'weights' with NaN"),
+    ],
+)
+def test_other_tensors_are_refused(path, tensors, metadata, fault):
+    write_tensors(path, tensors, metadata)
+    with pytest.raises(ValueError, match=f"'{re.escape(str(path))}' must be a test's file, .*{re.escape(fault)}"):
+        read(path)
+
+
+def test_damage_of_tensors_is_seen(path):
+    write_tensors(path, content(), FORMAT)
+    whole = path.read_bytes()
+    changed = bytearray(whole)
+    changed[-3] ^= 1  # one bit of a weight: still a finite number
+    for damaged in (whole[:-1], whole[:20], b"", bytes(changed)):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"got a damaged file \(.*\): do it again\.$"):
+            read(path)
+    with pytest.raises(ValueError, match=r"got no such file: do it again"):
+        read(path.parent)
+
+
+# --- rows ---
+
+KIND = "rows of a test, version 1"
+
+
+def differing(known: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    return sorted(key for key in known.keys() | given.keys() if known.get(key) != given.get(key))
+
+
+def rows(*numbers: int, width: int = 3) -> np.ndarray:
+    vectors = np.array([[number] * width for number in numbers], np.float32)
+    fields = [("key", "S4"), ("vector", "<f4", (width,))]
+    return checked_rows(fields, key=[b"%d" % n for n in numbers], vector=vectors)
+
+
+def written(path: Path, *blocks: np.ndarray, settings: dict[str, Any] | None = None) -> None:
+    with RowFile.open(path, KIND, settings or {"a": 1}, differing) as file:
+        for block in blocks:
+            file.append(block)
+        file.commit(read=7)
+
+
+def numbers(found: np.ndarray) -> list[float]:
+    return [float(vector[0]) for vector in found["vector"]]
+
+
+def test_rows_are_appended_and_read_and_those_not_committed_cut_off(path):
+    with RowFile.open(None, KIND, {"a": 1}, differing) as file:
+        file.append(rows(1, 2))
+        file.append(rows(3))
+        assert numbers(file.rows()) == [1, 2, 3]
+    written(path, rows(1, 2), rows(3))
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
+        file.append(rows(9))
+    (path / ".rows.json.1.partial").write_text("half")  # of a process that was killed
+    mapped, settings, state = map_rows(path, KIND)
+    assert isinstance(mapped, np.memmap)
+    assert (numbers(mapped), mapped["key"].tolist()) == ([1, 2, 3], [b"1", b"2", b"3"])
+    assert (settings, state) == ({"a": 1}, {"read": 7})
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
+        assert [numbers(block) for block in file.blocks(2)] == [[1, 2], [3]]
+        assert file.state == {"read": 7}
+        file.append(rows(4))
+        file.commit(read=8)
+    assert numbers(map_rows(path, KIND)[0]) == [1, 2, 3, 4]
+    assert sorted(file.name for file in path.iterdir()) == ["rows.bin", "rows.json"]
+
+
+@pytest.mark.parametrize("place", ["key", "vector", "check"])
+def test_a_damaged_row_is_seen(path, place):
+    written(path, rows(1, 2, 3))
+    size, offset = rows(1).dtype.itemsize, rows(1).dtype.fields[place][1]
+    content = bytearray((path / "rows.bin").read_bytes())
+    content[size + offset] ^= 1
+    (path / "rows.bin").write_bytes(content)
+    mapped = map_rows(path, KIND)[0]
+    assert numbers(require_whole(mapped[[0, 2]], path)) == [1, 3]
+    with pytest.raises(ValueError, match=rf"^'{re.escape(str(path))}' holds a damaged row"):
+        require_whole(mapped, path)
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file, pytest.raises(ValueError, match="damaged row"):
+        list(file.blocks(2))
+
+
+@pytest.mark.parametrize(("file", "kept"), [("rows.bin", 9), ("rows.json", 40)])
+def test_a_shortened_file_is_refused_by_name(path, file, kept):
+    written(path, rows(1, 2))
+    (path / file).write_bytes((path / file).read_bytes()[:kept])
+    for use in (lambda: map_rows(path, KIND), lambda: written(path, rows(3))):
+        with pytest.raises(ValueError, match=rf"^'{re.escape(str(path / file))}' must "):
+            use()
+
+
+def test_what_a_folder_of_rows_refuses(path):
+    written(path, rows(1), settings={"a": 1, "b": None})
+    with pytest.raises(ValueError, match=r"^folder must .* with another a, c"):
+        written(path, rows(1), settings={"a": 2, "b": None, "c": 1})
+    with pytest.raises(ValueError, match="must be another kind"):
+        map_rows(path, "another kind")
+    with pytest.raises(ValueError, match="must get rows of"):
+        written(path, rows(1, width=4), settings={"a": 1, "b": None})
+    with pytest.raises(ValueError, match=r"^folder must be new"), RowFile.open(path, KIND, {}, differing, new=True):
+        pass
+    (path.parent / "rows.bin").write_text("somebody's")
+    for wrong in (path.parent, path.parent / "rows.bin", path.parent / "none" / "rows"):
+        with pytest.raises(ValueError, match=r"^folder must be new or empty"):
+            written(wrong, rows(1))
+        with pytest.raises(ValueError, match="got another one or an empty one"):
+            map_rows(wrong, KIND)
+    assert (path.parent / "rows.bin").read_text() == "somebody's"
+
+
+def test_one_process_writes_at_a_time(path):
+    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
+        file.append(rows(1))
+        with pytest.raises(ValueError, match=r"^folder must have one writer"):
+            written(path, rows(2))
+        file.commit()
+    written(path, rows(2))
+    assert len(map_rows(path, KIND)[0]) == 2
+    with one_writer(path), one_writer(path.parent):
+        pass
