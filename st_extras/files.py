@@ -194,17 +194,15 @@ _CHECKSUM = "checksum"
 
 @dataclass(frozen=True)
 class Expected:
-    """What a tensor in a file must be.
+    """What a tensor in a file must be; its values are always finite.
 
     Attributes:
         shape: its sizes; a letter in place of one stands for any, the same everywhere in the file. None: any shape.
         dtype: None: any floating-point one.
-        finite: whether all values must be finite.
     """
 
     shape: tuple[int | str, ...] | None = None
     dtype: torch.dtype | None = None
-    finite: bool = True
 
 
 def write_tensors(
@@ -291,7 +289,7 @@ def _fault(
             return f"{name!r} of the shape {tuple(tensor.shape)} instead of {shape}"
         if not (tensor.is_floating_point() if wanted.dtype is None else tensor.dtype == wanted.dtype):
             return f"{name!r} of {tensor.dtype} instead of {wanted.dtype or 'floating-point numbers'}"
-        if wanted.finite and not bool(tensor.isfinite().all()):
+        if not bool(tensor.isfinite().all()):
             return f"{name!r} with NaN or an infinite value"
     if _CHECKSUM in found and found[_CHECKSUM] != _tensor_digest(stored):
         return "a damaged file (its checksum differs)"

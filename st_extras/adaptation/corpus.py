@@ -108,11 +108,14 @@ def summarize(sample: Sample, used: list[str], held_out: int = 0, near_duplicate
 class Corpus:
     """Texts that candidates are computed from, others that they are compared on, and the base model's embeddings.
 
+    The held-out texts come first in ``texts``, ``embeddings`` and ``rows``, then the fitting texts. They are fewer than
+    the sample where encoding stopped at its deadline, or a text has no embedding.
+
     Attributes:
         held_out: J texts to compare candidates on.
         fitting: F texts to compute candidates from.
-        embeddings: (J + F, D) by the base model before a Normalize module, of the held-out texts first.
-        rows: (J + F,) which texts of the sample these are.
+        embeddings: (J + F, D) by the base model, before a Normalize module.
+        rows: (J + F,) numbers of the texts in the sample, to find them in what else was computed of it.
         summary: the texts in numbers.
         mean_cosine: of two different texts, -1 to 1; near 0 for most encoders that were tuned for similarity.
         unusable: why nothing can be tried with these texts; empty if something can.
@@ -127,6 +130,11 @@ class Corpus:
     unusable: str = ""
 
     @property
+    def texts(self) -> list[str]:
+        """(J + F,)."""
+        return [*self.held_out, *self.fitting]
+
+    @property
     def held_out_embeddings(self) -> Tensor:
         """(J, D)."""
         return self.embeddings[: len(self.held_out)]
@@ -138,7 +146,7 @@ class Corpus:
 
 
 def split_corpus(sample: Sample, embeddings: Tensor) -> Corpus:
-    """Hold out a fifth of the encoded texts, at most 2,000, and look whether the texts can be used.
+    """Hold out a fifth of the encoded texts, at most 2,000, and find out whether the texts can be used.
 
     Args:
         sample: the texts.

@@ -1,6 +1,11 @@
 """``adapt``: refine an encoder for the text of a domain without labels, or leave it unchanged.
 
 Sample texts, encode them, propose candidates from most of them, score each on the others, choose one, save it.
+
+The transforms are those of Locality Preserving Projections, in four strengths from slight to whitening: see
+:class:`~st_extras.adaptation.transforms.LinearTransform`. A candidate may be chosen if it is better than the
+base model, by the label-free score of :class:`~st_extras.evaluation.LabelFreeComparison` or on a development set, and
+keeps general English: see :mod:`st_extras.adaptation.choice`.
 """
 
 from __future__ import annotations
@@ -30,9 +35,9 @@ from st_extras.adaptation.language_model import adapt_language_model
 from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails
 from st_extras.adaptation.run import AdaptationRun
-from st_extras.adaptation.scoring import POINTS, Measure, check_dev, development, general_english
+from st_extras.adaptation.scoring import DEV_SCORE, Measure, check_dev, development, general_english
 from st_extras.adaptation.trainings import TRAININGS, seconds_per_text
-from st_extras.adaptation.transforms import CANDIDATES, Affine, made_from, transformed, with_transform
+from st_extras.adaptation.transforms import CANDIDATES, Affine, card_line, transformed, with_transform
 from st_extras.checks import check_bool, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.encoders.dropout import dropout_acts
@@ -82,15 +87,17 @@ def adapt(
             by the mean of 1-NN accuracy, V-measure and MAP@R.
         max_general_loss: how many points of Spearman correlation (times 100) a candidate may lose on 300 graded pairs
             of general English that come with the package. The stronger a transform, the more it gains on the domain and
-            loses there. 0.5: for one encoder that serves everything; 200: any loss, for this domain alone.
-        train: whether to try short trainings too (``TRAININGS``), each as long as there is time for it. They set the
-            global random state, as every training does; without them, it stays.
+            loses on these pairs. 0.5: for one encoder that serves everything; 200: any loss, as a correlation times
+            100 cannot fall by more.
+        train: whether to try short trainings too (``TRAININGS``), those for which there is time. Training sets the
+            global random state; without it, that state does not change.
         minutes: how long it may take, about; encoding stops after 60 % of the time, and the texts encoded by then are
-            used; no training is begun that would not end in time.
+            used; no training is begun that would not end in time. Transforms are scored in any case.
         limit: use at most this many texts, 500 to 50,000, drawn at random.
         batch_size: texts per forward pass.
         seed: random seed.
         resume: continue an interrupted run in ``output``: what it encoded with this encoder and these texts is used.
+            Trainings are repeated.
         overwrite: replace what an earlier run wrote to ``output``.
         show_progress_bar: show how far encoding and training are and how long they take.
 
@@ -98,9 +105,9 @@ def adapt(
         What was chosen, its model, and all candidates with their scores; ``details`` is a :class:`DomainDetails`.
 
     Raises:
-        ValueError: if a setting is not allowed, ``output`` may not be used, nothing can be put after the encoder's
-            pooling, it cuts its embeddings, an embedding is not finite, ``dev`` cannot be scored, or there is no
-            interrupted run to resume.
+        ValueError: if a setting is not allowed, ``output`` may not be used, the encoder has no Pooling, different
+            encoders for its routes or a ``truncate_dim``, an embedding is not finite, ``dev`` cannot be scored, or
+            there is no interrupted run to resume.
 
     Example:
         >>> import tempfile
@@ -112,25 +119,33 @@ def adapt(
         >>> found.reason
         'Left unchanged: 500 different texts are needed, got 50.'
     """
-    shared: dict[str, Any] = {"minutes": minutes, "limit": limit, "batch_size": batch_size, "seed": seed}
-    shared |= {"resume": resume, "overwrite": overwrite, "show_progress_bar": show_progress_bar}
+    run_options: dict[str, Any] = {
+        "minutes": minutes,
+        "limit": limit,
+        "batch_size": batch_size,
+        "seed": seed,
+        "resume": resume,
+        "overwrite": overwrite,
+        "show_progress_bar": show_progress_bar,
+    }
     check_weight("max_general_loss", max_general_loss)
-    if not check_bool("train", train) and is_language_model(model):
+    check_bool("train", train)
+    if is_language_model(model) and not train:
         if max_general_loss != MAX_GENERAL_LOSS:
             raise ValueError(
                 f"max_general_loss must be left out for a language model, which is chosen by its gain on general "
                 f"English and the texts together, got {max_general_loss:g}."
             )
-        return adapt_language_model(model, texts, output, dev=dev, **shared)
+        return adapt_language_model(model, texts, output, dev=dev, **run_options)
     check_dev(dev)
-    embedding_dimension(model)
-    with AdaptationRun(model, output, **shared) as run:
+    embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
+    with AdaptationRun(model, output, **run_options) as run:
         sample = apart_from(run.sample(texts), dev)
         embeddings = run.encode(model, sample.texts, deadline=run.encoding_deadline)
         corpus = split_corpus(sample, embeddings)
         details = DomainDetails(max_general_loss, mean_cosine=corpus.mean_cosine)
         if corpus.unusable:
-            return run.leave(corpus.unusable, corpus.summary, details)
+            return run.save_unchanged(corpus.unusable, corpus.summary, details)
 
         chooser: LabelFreeComparison | Measure
         if dev is not None:
@@ -144,26 +159,23 @@ def adapt(
                     f"only {share:.0%} of the texts have a neighbour that embeddings and words agree on, so nothing "
                     "can be compared without labels."
                 )
-                return run.leave(reason, corpus.summary, details)
+                return run.save_unchanged(reason, corpus.summary, details)
+
         scores = CandidateScores(model, run.encode, chooser)
         results: list[CandidateResult] = []
-        tried: list[Candidate] = []
+        tried: list[Candidate] = []  # of which these are the results
         not_tried: list[str] = []
         for candidate in proposed(model, corpus, run, train=train):
             if isinstance(candidate, NotTried):
                 not_tried.append(candidate.reason)
-                continue
-            if candidate.whitens and results:
-                medium = results[-1]
-                lost = scores.lost(medium.general)
-                if not is_tried(lost, max_general_loss, by_labels=dev is not None):
-                    not_tried.append(f"{candidate.name}, as {medium.name} loses {lost:.2f} on general pairs")
-                    continue
-            try:
-                results.append(scores.result(candidate, max_general_loss))
-                tried.append(candidate)
-            except RuntimeError as error:  # such as too little memory
-                not_tried.append(f"{candidate.name}: {_one_line(error)}")
+            elif reason := scores.too_strong(candidate, results, max_general_loss):
+                not_tried.append(f"{candidate.name}, {reason}")
+            else:
+                try:
+                    results.append(scores.result(candidate, max_general_loss))
+                    tried.append(candidate)
+                except (ValueError, RuntimeError) as error:  # an embedding is not finite, memory is lacking
+                    not_tried.append(f"{candidate.name}: {_one_line(error)}")
         details = dataclasses.replace(
             details,
             general=scores.base_general if scores.general_counts else None,
@@ -171,21 +183,21 @@ def adapt(
             dropout=dropout_acts(model) if train else None,
             not_tried=tuple(not_tried),
         )
-        gain_of = _LABEL_FREE if dev is None else POINTS
+        gain_measure = _LABEL_FREE if dev is None else DEV_SCORE
         if not results:
-            return run.leave("; ".join(not_tried), corpus.summary, details, gain_of)
+            return run.save_unchanged("; ".join(not_tried), corpus.summary, details, gain_measure)
 
         choice = choose(results)
         if choice.index is None:
-            return run.leave(choice.reason, corpus.summary, details, gain_of, results)
+            return run.save_unchanged(choice.reason, corpus.summary, details, gain_measure, results)
         chosen, result = tried[choice.index], results[choice.index]
         points = expected_points(result.gain) if dev is None else None
         refined = chosen.model
         if chosen.transform is not None:
-            line = made_from(chosen.name, len(corpus.fitting), details.general, result.general, points)
+            line = card_line(chosen.name, len(corpus.fitting), details.general, result.general, points)
             refined = with_transform(refined, chosen.transform, METHOD, line, CITATIONS["he2003locality"])
         run.save(refined)
-        before, after = corpus.held_out_embeddings, chosen.after(chosen.held_out)
+        before, after = corpus.held_out_embeddings, chosen.transformed(chosen.held_out_embeddings)
         details = dataclasses.replace(
             details,
             expected_points=points,
@@ -193,7 +205,7 @@ def adapt(
             unrelated_before=unrelated_cosines(before),
             unrelated_after=unrelated_cosines(after),
         )
-        return run.report(refined, chosen.name, choice.reason, gain_of, results, corpus.summary, details)
+        return run.report(refined, chosen.name, choice.reason, gain_measure, results, corpus.summary, details)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,21 +215,22 @@ class Candidate:
     Attributes:
         name: in the table.
         model: the encoder, or the trained copy.
-        held_out: (J, D) its embeddings of the held-out texts.
+        held_out_embeddings: (J, D) by ``model``.
         transform: what follows it; None: nothing.
         seconds: what it took to make beyond encoding with the base model.
-        whitens: whether general English decides if it is tried: see :func:`~st_extras.adaptation.choice.is_tried`.
+        gentler: name of the candidate, tried earlier, that must keep general English for this one to be tried: see
+            :meth:`CandidateScores.too_strong`. None: it is always tried.
     """
 
     name: str
     model: SentenceTransformer = field(repr=False)
-    held_out: Tensor = field(repr=False)
+    held_out_embeddings: Tensor = field(repr=False)
     transform: Affine | None = field(default=None, repr=False)
     seconds: float = 0.0
-    whitens: bool = False
+    gentler: str | None = None
 
-    def after(self, embeddings: Tensor) -> Tensor:
-        """Return what (N, D) embeddings by ``model`` become."""
+    def transformed(self, embeddings: Tensor) -> Tensor:
+        """Return (N, D) embeddings by ``model`` after the transform."""
         return transformed(embeddings, self.transform)
 
 
@@ -231,7 +244,7 @@ class NotTried:
 def proposed(
     model: SentenceTransformer, corpus: Corpus, run: AdaptationRun, *, train: bool
 ) -> Iterator[Candidate | NotTried]:
-    """Yield candidates computed from the fitting texts, each when it is asked for: gentle and cheap ones first.
+    """Yield candidates computed from the fitting texts, gentle and cheap ones first; a copy is trained when it is due.
 
     Args:
         model: the base model.
@@ -239,15 +252,22 @@ def proposed(
         run: encodes them with trained copies; its deadline and seed count.
         train: whether to train copies.
     """
-    words = character_tfidf(corpus.fitting)
+    tfidf = character_tfidf(corpus.fitting)
 
-    def transforms(model: SentenceTransformer, corpus: Corpus, prefix: str, seconds: float) -> list[Candidate]:
+    def transforms(encoder: SentenceTransformer, encoded: Corpus, prefix: str, seconds: float) -> list[Candidate]:
+        """Return the transforms after the base model or a copy, which took ``seconds`` to make."""
         began = time.perf_counter()
-        found = neighbor_directions(corpus.fitting_embeddings, tfidf=words, seed=run.seed)
+        directions = neighbor_directions(encoded.fitting_embeddings, tfidf=tfidf, seed=run.seed)
         seconds += time.perf_counter() - began
-        held_out = corpus.held_out_embeddings
         return [
-            Candidate(f"{prefix}{one.name}", model, held_out, one.affine(found), seconds, one.whitens)
+            Candidate(
+                f"{prefix}{one.name}",
+                encoder,
+                encoded.held_out_embeddings,
+                transform=one.affine(directions),
+                seconds=seconds,
+                gentler=None if one.gentler is None else f"{prefix}{one.gentler}",
+            )
             for one in CANDIDATES
         ]
 
@@ -261,17 +281,16 @@ def proposed(
     if not dropout_acts(model):
         yield NotTried("training, which needs an encoder whose dropout acts")
         return
-    texts = [*corpus.held_out, *corpus.fitting]  # in the order of ``corpus.embeddings``
-    rate = seconds_per_text(model, texts, run.batch_size)
+    rate = seconds_per_text(model, corpus.texts, run.batch_size)
     for training in TRAININGS:
         began = time.perf_counter()
-        seconds = training.seconds(rate) + len(texts) * rate
-        if began + seconds > run.deadline:
-            yield NotTried(f"{training.name}, which would take {seconds / 60:.1f} minutes more")
+        expected = training.seconds(rate) + len(corpus.texts) * rate
+        if began + expected > run.deadline:
+            yield NotTried(f"{training.name}, which would take {expected / 60:.1f} minutes more")
             continue
         try:
             trained = training.trained_copy(model, corpus.fitting, run.training_folder, run.seed, run.show_progress_bar)
-            embeddings = run.encode(trained, texts, label=training.name)
+            embeddings = run.encode(trained, corpus.texts, label=training.name)
         except (ValueError, RuntimeError) as error:  # cannot be trained so (it is frozen), diverges, or lacks memory
             yield NotTried(f"{training.name}: {_one_line(error)}")
             continue
@@ -286,6 +305,8 @@ def proposed(
 
 class CandidateScores:
     """Compares candidates with the base model: on held-out texts or by ``dev``, and on pairs of general English.
+
+    It encodes general pairs and the development set when it is made, and again for each trained copy.
 
     Args:
         model: the base model.
@@ -307,42 +328,73 @@ class CandidateScores:
         chooser: LabelFreeComparison | Measure,
     ) -> None:
         self._encode, self._chooser, self._general = encode, chooser, general_english()
-        self._encode_measures(model)
+        self._encode_measured_texts(model)
         self.base_general = self._general.score(self._of_general)
         self.base_dev = chooser.score(self._of_dev) if isinstance(chooser, Measure) else None
 
     @property
     def general_counts(self) -> bool:
-        """Whether the pairs of general English show anything for this encoder."""
+        """Whether the base model is good enough on general English that losing some of it says something."""
         return self.base_general >= SMALLEST_GENERAL_SCORE
 
     def lost(self, general: float | None) -> float | None:
         """Return how far a candidate's score on general pairs is below the base model's; None if they show nothing."""
         return None if general is None else self.base_general - general
 
-    def _encode_measures(self, model: SentenceTransformer) -> None:
+    def too_strong(self, candidate: Candidate, results: Sequence[CandidateResult], max_general_loss: float) -> str:
+        """Return why a candidate is not tried, by what its gentler one lost on general pairs; empty if it is tried.
+
+        Args:
+            candidate: not yet scored.
+            results: of those before it.
+            max_general_loss: how many points a candidate may lose: see :func:`~st_extras.adaptation.choice.is_tried`.
+        """
+        if candidate.gentler is None or not self.general_counts or isinstance(self._chooser, Measure):
+            return ""
+        gentler = next((one for one in results if one.name == candidate.gentler), None)
+        if gentler is None:
+            return f"as {candidate.gentler} has no score"
+        lost = self.lost(gentler.general)
+        if is_tried(lost, max_general_loss, by_labels=False):
+            return ""
+        return f"as {gentler.name} loses {lost:.2f} on general pairs"
+
+    def _encode_measured_texts(self, model: SentenceTransformer) -> None:
         """Encode general pairs and the development set, once for all transforms of a model."""
-        self._model = model
         self._of_general = self._encode(model, self._general.texts)
         if isinstance(self._chooser, Measure):
             self._of_dev = self._encode(model, self._chooser.texts)
+        self._model = model  # last: if encoding failed, the embeddings are not those of this model
 
-    def result(self, candidate: Candidate, budget: float) -> CandidateResult:
-        """Score a candidate; it is accepted if it is better than the base model and loses at most ``budget`` points."""
+    def result(self, candidate: Candidate, max_general_loss: float) -> CandidateResult:
+        """Score a candidate; it is accepted if it is better than the base model and keeps general English.
+
+        Args:
+            candidate: see :class:`Candidate`.
+            max_general_loss: how many points it may lose on general pairs.
+        """
         began = time.perf_counter()
         if candidate.model is not self._model:
-            self._encode_measures(candidate.model)
+            self._encode_measured_texts(candidate.model)
         low = high = general = None
         if isinstance(self._chooser, Measure):
-            gain = self._chooser.score(candidate.after(self._of_dev)) - (self.base_dev or 0.0)
+            gain = self._chooser.score(candidate.transformed(self._of_dev)) - (self.base_dev or 0.0)
         else:
-            verdict = self._chooser.compare(candidate.after(candidate.held_out))
-            gain, low, high = verdict.gain, verdict.low, verdict.high
+            label_free = self._chooser.compare(candidate.transformed(candidate.held_out_embeddings))
+            gain, low, high = label_free.gain, label_free.low, label_free.high
         if self.general_counts:
-            general = self._general.score(candidate.after(self._of_general))
-        reason = objections(gain, low, self.lost(general), budget)
-        seconds = round(candidate.seconds + time.perf_counter() - began, 1)
-        return CandidateResult(candidate.name, gain, low, high, general, not reason, reason, seconds)
+            general = self._general.score(candidate.transformed(self._of_general))
+        reason = objections(gain, low, self.lost(general), max_general_loss)
+        return CandidateResult(
+            name=candidate.name,
+            gain=gain,
+            low=low,
+            high=high,
+            general=general,
+            accepted=not reason,
+            reason=reason,
+            seconds=round(candidate.seconds + time.perf_counter() - began, 1),
+        )
 
 
 def _one_line(error: Exception) -> str:

@@ -92,13 +92,15 @@ def final_norm(model: SentenceTransformer) -> nn.Module:
         for hook in hooks:
             hook.remove()
     last = final["token_embeddings"]
-    same = (one for one, found in outputs.items() if torch.is_tensor(found) and found.shape == last.shape)
+    same = (one for one, output in outputs.items() if torch.is_tensor(output) and output.shape == last.shape)
     return next((one for one in same if torch.equal(outputs[one], last)), nn.Identity())
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
     """The embeddings of M texts by all prompts, layers and poolings.
+
+    M is less than the number of texts given where encoding stopped at its deadline: the first M are there.
 
     Attributes:
         embeddings: (T, M, K, P, D): T prompts, K layers, P poolings. The first prompt is none, the last layer the
@@ -115,6 +117,10 @@ class Grid:
     def base(self) -> Tensor:
         """(M, D) by the base model: the text alone, its last layer and its own pooling."""
         return self.embeddings[0, :, -1, 0]
+
+    def of_texts(self, rows: Tensor) -> Grid:
+        """Return the grid of the texts with these numbers, in this order."""
+        return dataclasses.replace(self, embeddings=self.embeddings[:, rows])
 
 
 def encode_grid(
@@ -136,11 +142,12 @@ def encode_grid(
     prompted = [prompt.replace("{}", text) for text in texts for prompt in PROMPTS.values()]
     before, config.output_hidden_states = config.output_hidden_states, True
     try:
-        found = encode(with_modules(model, [model[0], several]), prompted)  # (M T, K P D)
+        embeddings = encode(with_modules(model, [model[0], several]), prompted)  # (M T, K P D)
     finally:
         config.output_hidden_states = before
-    found = found.view(len(found) // len(PROMPTS), len(PROMPTS), len(layers), len(poolings), dimension)
-    return Grid(found.transpose(0, 1), layers, poolings)
+    count = len(embeddings) // len(PROMPTS)
+    by_text = embeddings.view(count, len(PROMPTS), len(layers), len(poolings), dimension)
+    return Grid(by_text.transpose(0, 1), layers, poolings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,24 +193,27 @@ class Extraction:
         return encoder
 
 
-def extractions(grid: Grid, prompt: int, layer: int, fitting: slice, filtered: Affine | None) -> Iterator[Extraction]:
+def extractions(
+    grid: Grid, prompt: int, layer: int, fitting_rows: slice, filter_transform: Affine | None
+) -> Iterator[Extraction]:
     """Yield the extractions from a layer with a prompt: each pooling alone, filtered, and with each whitening.
 
     Args:
         grid: embeddings of the corpus.
         prompt: number of the prompt in it.
         layer: number of the layer in it.
-        fitting: the texts of it that whitenings are computed from.
-        filtered: EmbedFilter's transform, see :func:`embed_filter`.
+        fitting_rows: the texts of it that whitenings are computed from.
+        filter_transform: EmbedFilter's, see :func:`embed_filter`; None: it is not tried.
     """
     begins, template = list(PROMPTS.items())[prompt]
     for place, pooling in enumerate(grid.poolings):
         title = f"{begins}layer {grid.layers[layer]} {pooling}"
         alone = Extraction(template, grid.layers[layer], pooling, (prompt, layer, place), title)
         yield alone
-        if filtered is not None:
-            yield dataclasses.replace(alone, transform_name=EMBED_FILTER[0], transform=filtered, method=EMBED_FILTER)
-        for name, whitening in whitenings(alone.embeddings(grid)[fitting]):
+        if filter_transform is not None:
+            name = EMBED_FILTER[0]
+            yield dataclasses.replace(alone, transform_name=name, transform=filter_transform, method=EMBED_FILTER)
+        for name, whitening in whitenings(alone.embeddings(grid)[fitting_rows]):
             yield dataclasses.replace(alone, transform_name=name, transform=whitening, method=WHITENING)
 
 

@@ -20,7 +20,7 @@ class CandidateResult:
 
     Attributes:
         name: what was tried.
-        gain: over the base model; see ``Adaptation.gain_of`` for what it measures and its unit.
+        gain: over the base model; see ``Adaptation.gain_measure`` for what it measures and its unit.
         low: lower end of the gain's 95 % interval; None if labels or graded pairs measure it.
         high: its upper end; None likewise.
         general: Spearman correlation times 100 on the packaged pairs of general English; None if not measured.
@@ -135,7 +135,7 @@ class Adaptation:
         model: the chosen model, of stock modules; the given one if ``chosen`` is None.
         chosen: name of the chosen candidate; None: the encoder is left unchanged.
         reason: why, in one sentence.
-        gain_of: what the candidates' ``gain`` measures, with its unit.
+        gain_measure: what the candidates' ``gain`` measures, with its unit.
         candidates: what was tried.
         texts: the texts in numbers; for search, the documents.
         details: what else was found out, by the job.
@@ -145,7 +145,7 @@ class Adaptation:
     model: SentenceTransformer = field(repr=False)
     chosen: str | None
     reason: str
-    gain_of: str
+    gain_measure: str
     candidates: list[CandidateResult]
     texts: TextSummary
     details: Details
@@ -162,7 +162,7 @@ class Adaptation:
             "changed": self.chosen is not None,
             "chosen": self.chosen,
             "reason": self.reason,
-            "gain_of": self.gain_of,
+            "gain_measure": self.gain_measure,
             "candidates": [dataclasses.asdict(one) for one in self.candidates],
             "texts": dataclasses.asdict(self.texts),
             "details": dataclasses.asdict(self.details),

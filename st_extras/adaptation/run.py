@@ -1,4 +1,7 @@
-"""What the three jobs of adaptation share: an output folder, a deadline, stored embeddings, the sample and saving."""
+"""What ``adapt``, ``adapt_search`` and ``adapt_language_model`` share.
+
+An output folder, a deadline, stored embeddings, the sample of the texts, and saving the model with its report.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ REPORTS = (REPORT, TEXT_FILE, PICTURE, SEARCHES)
 WORK = "adapting"
 """Folder in the output folder for what an interrupted run leaves: stored embeddings and an unfinished training."""
 _TRAINING = "training"
-_ENCODING_SHARE = 0.6  # of the time; the rest is for the candidates
-_KNOWN_TEXTS = 2000  # whose tokens are looked at
+_ENCODING_SHARE = 0.6  # of the time; the rest is for computing and scoring candidates
+_CHECKED_TEXTS = 2000  # of the sample, to find out whether the encoder knows any of their tokens
 _RESUMABLE = (OSError, MemoryError, torch.OutOfMemoryError)
 """Failures of the machine, after which a run can be resumed as after an interruption."""
 
@@ -43,7 +46,7 @@ def check_adaptation_output(output: str | os.PathLike[str], *, resume: bool, ove
     """Check that an adaptation may write to ``output``. Nothing is created or deleted.
 
     Raises:
-        ValueError: if it may not be used, also because of what no earlier run wrote, or there is nothing to resume.
+        ValueError: if it may not be used, such as with files that no earlier run wrote, or there is nothing to resume.
     """
     check_bool("resume", resume)
     check_bool("overwrite", overwrite)
@@ -62,9 +65,9 @@ class AdaptationRun:
             run.save(refined)
             return run.report(...)
 
-    An interruption leaves the stored embeddings in the folder ``adapting`` of the output folder, where a run with
-    ``resume`` finds those of its encoder and texts; so does a full disk or too little memory. Any other error removes
-    them, and so does :meth:`report`.
+    Embeddings are stored in the folder ``adapting`` of the output folder. They stay there if the run is interrupted,
+    or fails for want of disk space or memory; a run with ``resume`` then finds those of its encoder and texts. Any
+    other error removes them, and so does :meth:`report`.
 
     Args:
         model: the encoder. It is not changed; its modules get their training or evaluation modes back at the end.
@@ -79,7 +82,8 @@ class AdaptationRun:
 
     Attributes:
         work: folder for what an interruption leaves.
-        encoding_deadline: when encoding has to stop, 60 % of the time, as a time of ``time.perf_counter``.
+        encoding_deadline: when encoding the sample has to stop, after 60 % of the time, as a time of
+            ``time.perf_counter``. What candidates are scored on is encoded without a deadline.
         deadline: when all has to be done, likewise.
 
     Raises:
@@ -131,7 +135,7 @@ class AdaptationRun:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, Exception) and not isinstance(error, _RESUMABLE):
-            self._remove_work()
+            self._remove_work()  # first: after an error, the contexts remove the output folder if it is empty
         self._contexts.__exit__(kind, error, at)
 
     def _remove_work(self) -> None:
@@ -152,7 +156,7 @@ class AdaptationRun:
             ValueError: if one is not a text, or the encoder knows no token of them.
         """
         sample = sample_texts(texts, self._limit, self.seed, name)
-        check_known(self.model, sample.texts[:_KNOWN_TEXTS], name)
+        check_known(self.model, sample.texts[:_CHECKED_TEXTS], name)
         return sample
 
     def encode(
@@ -169,8 +173,8 @@ class AdaptationRun:
         Args:
             model: the given encoder, or another one made from it.
             texts: N >= n of them.
-            route: "query" or "document": by the model's route and prompt for these, as it is; "": before a Normalize
-                module.
+            route: "query" or "document": by the whole model, with its route and prompt for these; "": without a final
+                Normalize module, before which a transform is put.
             label: of the progress bar.
             deadline: see :meth:`EmbeddingStore.encode`.
 
@@ -178,9 +182,9 @@ class AdaptationRun:
             ValueError: if an embedding is not finite.
         """
         modules = list(model) if route else pipeline.split_before_normalize(model)[0]
-        with pipeline.part_of_model(model, modules) as part:
+        with pipeline.part_of_model(model, modules) as encoder:
             embeddings = self.store.encode(
-                part,
+                encoder,
                 texts,
                 route=route,
                 batch_size=self.batch_size,
@@ -200,7 +204,7 @@ class AdaptationRun:
         model: SentenceTransformer,
         chosen: str | None,
         reason: str,
-        gain_of: str,
+        gain_measure: str,
         candidates: list[CandidateResult],
         texts: TextSummary,
         details: Details,
@@ -208,19 +212,19 @@ class AdaptationRun:
         """Write ``adaptation.json``, remove the stored embeddings, and return the result; see :class:`Adaptation`."""
         reason = reason if chosen is not None else f"{LEFT}{reason}"
         seconds = time.perf_counter() - self._began
-        found = Adaptation(model, chosen, reason, gain_of, candidates, texts, details, seconds)
-        write_json(self.output / REPORT, found.written())
+        adaptation = Adaptation(model, chosen, reason, gain_measure, candidates, texts, details, seconds)
+        write_json(self.output / REPORT, adaptation.written())
         self._remove_work()
-        return found
+        return adaptation
 
-    def leave(
+    def save_unchanged(
         self,
         reason: str,
         texts: TextSummary,
         details: Details,
-        gain_of: str = "",
+        gain_measure: str = "",
         candidates: list[CandidateResult] | None = None,
     ) -> Adaptation:
-        """Save the model unchanged, with the reason and what was found out."""
+        """Save the given model as it is, and return :meth:`report` with the reason why no candidate was chosen."""
         self.save(self.model)
-        return self.report(self.model, None, reason, gain_of, candidates or [], texts, details)
+        return self.report(self.model, None, reason, gain_measure, candidates or [], texts, details)

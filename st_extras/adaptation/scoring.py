@@ -15,7 +15,7 @@ from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.lambda_search import rank_correlation
 from st_extras.samples import graded_pairs
 
-POINTS = "score on dev, x 100"
+DEV_SCORE = "score on dev, x 100"
 """What a gain measures with a development set."""
 
 

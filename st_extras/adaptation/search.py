@@ -40,8 +40,8 @@ from st_extras.adaptation.search_transforms import (
     Embeddings,
     Routes,
     SearchTransform,
+    add_card_line,
     both_sides,
-    describe,
     queries_alone,
     routed,
 )
@@ -71,12 +71,14 @@ def adapt_search(
 ) -> Adaptation:
     """Refine an encoder for searching a collection, without relevance judgements, or leave it unchanged; save it.
 
-    Candidates move queries and documents by their means, and whiten both halfway: see
-    :mod:`st_extras.adaptation.search_transforms`. The first one is chosen that does no harm: that finds BM25's first
-    documents as early as the base model, within one standard error. The saved model has a route for queries and one for
-    documents: use ``encode_query`` and ``encode_document``. Both give length 1, so that dot product and cosine are the
-    same; the base model is compared by the similarity that it has. The result also has the weight with which BM25 is
-    added in a hybrid search: ``HybridSearch(found.model, documents, bm25_weight=found.details.bm25_weight)``.
+    Candidates subtract means from queries and documents, and whiten both halfway: see
+    :mod:`st_extras.adaptation.search_transforms`. Without judgements, the first of them is chosen that does no harm:
+    that finds BM25's first documents as early as the base model, within one standard error. BM25 shows harm, but not
+    which of the harmless ones is best. With ``dev``, the best one is chosen that is better than the base model.
+
+    The saved model has a route for queries and one for documents: use ``encode_query`` and ``encode_document``. Its
+    embeddings have length 1, so that dot product and cosine are the same. The result also has the weight with which
+    BM25 is added in a hybrid search: ``HybridSearch(found.model, documents, bm25_weight=found.details.bm25_weight)``.
 
     Args:
         model: the encoder. It is not changed. Queries and documents are encoded with its prompts and routes for these.
@@ -86,8 +88,10 @@ def adapt_search(
         queries: what users look for, without judgements, at least 20 different ones; "documents" makes some from the
             documents.
         dev: judged queries and their documents, to choose by in place of BM25, by nDCG@10.
-        keep_index: change the route of queries alone, so that stored document embeddings stay valid.
-        minutes: how long it may take, about; encoding stops after 60 % of it, and the documents encoded by then count.
+        keep_index: change the route of queries alone, so that stored document embeddings stay valid. Not for an encoder
+            that compares by dot product, unless its document embeddings have length 1.
+        minutes: how long it may take, about; encoding documents stops after 60 % of it, and those encoded by then are
+            used. Queries are all encoded.
         limit: use at most this many documents, 500 to 50,000, drawn at random; of the queries, 2,000 at most.
         batch_size: texts per forward pass.
         seed: random seed.
@@ -100,8 +104,9 @@ def adapt_search(
 
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, there are too few documents or queries, the
-            encoder has other routes, cuts its embeddings or searches by distances, an embedding is not finite, the
-            documents have too few different ones, or there is no interrupted run to resume.
+            encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
+            be used with it, an embedding is not finite, the documents have too few different embeddings, or there is no
+            interrupted run to resume.
         ImportError: if bm25s is not installed.
 
     Example:
@@ -131,74 +136,79 @@ def adapt_search(
         show_progress_bar=show_progress_bar,
     ) as run:
         sample = run.sample(documents, "documents")
-        wanted, made = sample_queries(queries, sample.texts, run.seed)
-        raw = encode_both(run, wanted, sample.texts, deadline=run.encoding_deadline)
-        encoded = len(raw[1])
-        (wanted, of_queries), (texts, of_documents) = map(with_embedding, (wanted, sample.texts), raw)
-        raw = of_queries, of_documents
-        details, summary = SearchDetails(len(wanted), made), summarize(sample, texts)
-        if len(texts) < FEWEST_DOCUMENTS or len(wanted) < FEWEST_QUERIES:
+        sampled, from_documents = sample_queries(queries, sample.texts, run.seed)
+        encoded = encode_both(run, sampled, sample.texts, deadline=run.encoding_deadline)
+        used_queries, of_queries = with_embedding(sampled, encoded[0])
+        used_documents, of_documents = with_embedding(sample.texts, encoded[1])
+        details, summary = SearchDetails(len(used_queries), from_documents), summarize(sample, used_documents)
+        if len(used_documents) < FEWEST_DOCUMENTS or len(used_queries) < FEWEST_QUERIES:
             reason = f"{FEWEST_DOCUMENTS} documents and {FEWEST_QUERIES} queries are needed, and "
-            if encoded < FEWEST_DOCUMENTS:
-                reason += f"{encoded} documents were encoded in the time: give more minutes."
+            if len(encoded[1]) < FEWEST_DOCUMENTS:
+                reason += f"{len(encoded[1])} documents were encoded in the time: give more minutes."
             else:
-                reason += f"{len(texts)} and {len(wanted)} have an embedding other than 0."
-            return run.leave(reason, summary, details)
-        base, unit = as_searched(model, raw), unit_rows(raw)
-        if keep_index and not torch.allclose(base[1].norm(dim=1), torch.ones(1), atol=0.01):  # in bfloat16
+                reason += f"{len(used_documents)} and {len(used_queries)} have an embedding other than 0."
+            return run.save_unchanged(reason, summary, details)
+        base = as_searched(model, (of_queries, of_documents))  # what the base model compares
+        unit = unit_rows((of_queries, of_documents))  # what transforms are applied to
+        if keep_index and not torch.allclose(base[1].norm(dim=1), torch.ones(1), atol=0.01):  # bfloat16 rounds
             raise ValueError(
                 "keep_index must be False for an encoder that compares by dot product and gives documents of other "
                 "lengths than 1."
             )
 
-        transforms = (QUERIES_ALONE if keep_index else BOTH_SIDES)[-1 if made else 0 :]
-        routes = both_sides(texts, unit, transforms, run.seed)
-        routes = queries_alone(routes, unit) if keep_index else routes
+        transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
+        if from_documents:
+            transforms = transforms[-1:]  # the one that does not use the mean of the queries: users' have another
+        routes = both_sides(used_documents, unit, transforms, run.seed)
+        if keep_index:
+            routes = queries_alone(routes, unit)  # carries what the documents got over to the queries
 
         if dev is None:
-            comparison = PseudoRelevanceComparison(texts, wanted, base)
+            gain_measure = _PSEUDO_RELEVANT
+            comparison = PseudoRelevanceComparison(used_documents, used_queries, base)
             details = dataclasses.replace(details, compared=len(comparison.compared))
             if len(comparison.compared) < FEWEST_QUERIES:
                 reason = (
                     f"{len(comparison.compared)} queries share a word with a document, {FEWEST_QUERIES} are needed."
                 )
-                details = dataclasses.replace(details, bm25_weight=hybrid_weight(texts, wanted, base))
-                return run.leave(reason, summary, details)
-            gain_of, results = _PSEUDO_RELEVANT, pseudo_relevance_results(comparison, transforms, routes, unit)
+                weight = hybrid_weight(used_documents, used_queries, base)
+                return run.save_unchanged(reason, summary, dataclasses.replace(details, bm25_weight=weight))
+            results = pseudo_relevance_results(comparison, transforms, routes, unit)
             choice = choose_harmless(results)
         else:
+            gain_measure = _JUDGED
             judged = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
             of_dev = encode_both(run, judged, list(dev.documents.values()))
             judgements = JudgedQueries(dev, as_searched(model, of_dev))
             details = dataclasses.replace(details, dev=judgements.score)
-            gain_of, results = _JUDGED, judged_results(judgements, transforms, routes, unit_rows(of_dev))
+            results = judged_results(judgements, transforms, routes, unit_rows(of_dev))
             choice = choose(results)
 
         if choice.index is None:
-            details = dataclasses.replace(details, bm25_weight=hybrid_weight(texts, wanted, base))
-            return run.leave(choice.reason, summary, details, gain_of, results)
-        chosen = routes[choice.index]
-        refined, name = routed(model, chosen), transforms[choice.index].name
+            details = dataclasses.replace(details, bm25_weight=hybrid_weight(used_documents, used_queries, base))
+            return run.save_unchanged(choice.reason, summary, details, gain_measure, results)
+        chosen, name = routes[choice.index], transforms[choice.index].name
+        refined = routed(model, chosen)
         moved = chosen.after(unit)
-        weight = hybrid_weight(texts, wanted, moved)
-        describe(refined, name, len(texts), len(wanted), made, weight)
+        weight = hybrid_weight(used_documents, used_queries, moved)
+        add_card_line(refined, name, len(used_documents), len(used_queries), from_documents, weight)
         run.save(refined)
         before, after = first_documents(*base), first_documents(*moved)
-        changed = write_searches(run.output, wanted, texts, before, after, run.seed)
+        changed = write_searches(run.output, used_queries, used_documents, before, after, run.seed)
         details = dataclasses.replace(details, changed=changed, bm25_weight=weight)
-        return run.report(refined, name, choice.reason, gain_of, results, summary, details)
+        return run.report(refined, name, choice.reason, gain_measure, results, summary, details)
 
 
 def check_searchable(model: SentenceTransformer) -> None:
-    """Check that routes for queries and documents can be put after the encoder.
+    """Check that an encoder has no other routes than those for queries and documents, and compares by a product.
 
     Raises:
         ValueError: if it starts with a Router that has other routes, or compares by distances.
     """
     check_choice("model.similarity_fn_name", model.similarity_fn_name, ("cosine", "dot"))
     if isinstance(model[0], Router) and (missing := sorted(set(ROUTES) - set(model[0].sub_modules))):
-        found = ", ".join(map(repr, model[0].sub_modules))
-        raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {found}: no {missing}.")
+        names = ", ".join(map(repr, model[0].sub_modules))
+        raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {names}: no {missing}.")
 
 
 def encode_both(
@@ -217,13 +227,15 @@ def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str],
 
 
 def unit_rows(embeddings: tuple[Tensor, Tensor]) -> Embeddings:
-    """Return queries and documents with length 1, as the routes get them."""
+    """Return queries and documents with length 1, as the transforms of a :class:`Routes` take them."""
     queries, documents = embeddings
     return normalize(queries).float(), normalize(documents).float()
 
 
 def as_searched(model: SentenceTransformer, embeddings: tuple[Tensor, Tensor]) -> Embeddings:
-    """Return queries and documents whose inner product is the base model's similarity: of any length for a dot product.
+    """Return queries and documents whose inner products are the similarities by which the base model searches.
+
+    With cosine they have length 1; with the dot product they are the embeddings themselves.
 
     Args:
         model: the base model.
@@ -250,13 +262,22 @@ def pseudo_relevance_results(
         unit: queries and documents by the base model, of length 1.
     """
     results = []
-    for one, after in zip(transforms, routes, strict=True):
+    for transform, route in zip(transforms, routes, strict=True):
         began = time.perf_counter()
-        gain, error = comparison.compare(*after.after(unit))
+        gain, error = comparison.compare(*route.after(unit))
         reason = "" if gain >= -error else "finds BM25's first documents later than the base model"
-        low, high = gain - 1.96 * error, gain + 1.96 * error
-        seconds = round(time.perf_counter() - began, 1)
-        results.append(CandidateResult(one.name, gain, low, high, None, not reason, reason, seconds))
+        results.append(
+            CandidateResult(
+                name=transform.name,
+                gain=gain,
+                low=gain - 1.96 * error,
+                high=gain + 1.96 * error,
+                general=None,
+                accepted=not reason,
+                reason=reason,
+                seconds=round(time.perf_counter() - began, 1),
+            )
+        )
     return results
 
 
@@ -272,10 +293,20 @@ def judged_results(
         unit: queries and documents of the development set by the base model, of length 1.
     """
     results = []
-    for one, after in zip(transforms, routes, strict=True):
+    for transform, route in zip(transforms, routes, strict=True):
         began = time.perf_counter()
-        gain = judgements.compare(*after.after(unit))
+        gain = judgements.compare(*route.after(unit))
         reason = "" if gain > 0 else "not better than the base model"
-        seconds = round(time.perf_counter() - began, 1)
-        results.append(CandidateResult(one.name, gain, None, None, None, not reason, reason, seconds))
+        results.append(
+            CandidateResult(
+                name=transform.name,
+                gain=gain,
+                low=None,
+                high=None,
+                general=None,
+                accepted=not reason,
+                reason=reason,
+                seconds=round(time.perf_counter() - began, 1),
+            )
+        )
     return results

@@ -182,11 +182,11 @@ def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
     return refined
 
 
-def describe(
-    model: SentenceTransformer, name: str, documents: int, queries: int, made: bool, bm25_weight: float
+def add_card_line(
+    model: SentenceTransformer, name: str, documents: int, queries: int, made_from_documents: bool, bm25_weight: float
 ) -> None:
-    """Describe in the model card what was put after the encoder, from how many texts, and how to add BM25."""
-    described = "queries made from them" if made else f"{queries:,} queries"
+    """Add to the model card what was put after the encoder, from how many texts, and how to add BM25."""
+    described = "queries made from them" if made_from_documents else f"{queries:,} queries"
     line = (
         f"* **st-extras adapt-search**, {name}: from {documents:,} documents and {described}, without judgements. Use "
         "`encode_query` and `encode_document`; plain `encode` takes a text for a document. In a hybrid search of these "

@@ -39,31 +39,37 @@ class LinearTransform:
         recolor: how far W gives directions their variance back: 1 all of it, 0 leaves them whitened.
         strength: t, with any amount of text; N texts have N / (N + 1000) of it, as few texts are weak evidence.
         kept_mean: share of the mean embedding mu that is kept. 1 forgets least.
-        whitens: whether it is only tried if the candidate before it loses little on pairs of general English: see
-            :func:`~st_extras.adaptation.choice.is_tried`.
+        gentler: name of the transform that must lose little on pairs of general English for this one to be tried: see
+            :func:`~st_extras.adaptation.choice.is_tried`. None: it is always tried.
     """
 
     name: str
     recolor: float
     strength: float
     kept_mean: float
-    whitens: bool = False
+    gentler: str | None = None
 
-    def affine(self, found: NeighborDirections) -> Affine:
+    def affine(self, directions: NeighborDirections) -> Affine:
         """Return the matrix (D, D) and the offset (D,) of v' = v X + b, in float64."""
-        kernel = found.kernel(power=1.0, recolor=self.recolor)
-        covariance = (found.axes * found.variances) @ found.axes.T
+        kernel = directions.kernel(power=1.0, recolor=self.recolor)
+        covariance = (directions.axes * directions.variances) @ directions.axes.T
         kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()  # the base model's variance
-        share = self.strength * found.count / (found.count + 1000)
-        matrix = (1 - share) * torch.eye(len(kernel), dtype=kernel.dtype) + share * kernel
-        return Affine(matrix, self.kept_mean * found.mean - found.mean @ matrix)
+        t = self.strength * directions.count / (directions.count + 1000)
+        matrix = (1 - t) * torch.eye(len(kernel), dtype=kernel.dtype) + t * kernel
+        return Affine(matrix, self.kept_mean * directions.mean - directions.mean @ matrix)
 
 
 CANDIDATES = (
     LinearTransform("slight neighbour transform", recolor=1.0, strength=0.25, kept_mean=1.0),
     LinearTransform("gentle neighbour transform", recolor=1.0, strength=0.5, kept_mean=1.0),
     LinearTransform("medium neighbour transform", recolor=0.5, strength=0.75, kept_mean=0.5),
-    LinearTransform("whitening neighbour transform", recolor=0.0, strength=1.0, kept_mean=0.0, whitens=True),
+    LinearTransform(
+        "whitening neighbour transform",
+        recolor=0.0,
+        strength=1.0,
+        kept_mean=0.0,
+        gentler="medium neighbour transform",
+    ),
 )
 """What is tried without training, the gentlest first."""
 
@@ -86,7 +92,7 @@ def with_transform(
     return refined
 
 
-def made_from(
+def card_line(
     name: str, fitting: int, before: float | None, after: float | None, points: tuple[float, float] | None = None
 ) -> str:
     """Return the line of the model card about a chosen candidate.

@@ -124,7 +124,7 @@ def print_adaptation(
     print_line(described)
     titles, rows = adapted.table()
     if rows:
-        print_line(f"Gain over the base model: {adapted.gain_of}")
+        print_line(f"Gain over the base model: {adapted.gain_measure}")
         print_table("", titles, rows)
 
 

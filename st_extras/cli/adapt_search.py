@@ -121,7 +121,7 @@ def _verdict(adapted: Adaptation) -> str:
     if chosen is None:
         return adapted.reason
     changed = f"{details.changed:.0%} of the queries have another first document."
-    return f"{adapted.reason} Gain {chosen.gain:+.3f} ({adapted.gain_of}). {changed}"
+    return f"{adapted.reason} Gain {chosen.gain:+.3f} ({adapted.gain_measure}). {changed}"
 
 
 def _described(adapted: Adaptation) -> str:

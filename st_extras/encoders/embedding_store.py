@@ -1,4 +1,4 @@
-"""Embeddings that survive an interruption: encoded in parts, each kept in a file that is found by its content."""
+"""Embeddings that survive an interruption: encoded in parts, each in a file named by the texts and the encoder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class EmbeddingStore:
     """Encodes texts and keeps their embeddings in a folder, so that an interrupted run does not encode them again.
 
     Texts are encoded in parts of 500. A part's file is named by the digest of what its embeddings depend on: the
-    encoder (its embeddings of two probe texts), the route, the prompts and the texts. So nothing has to be compared
-    when a run is resumed: another encoder, prompt or text has parts of other names.
+    encoder, the route, the prompts and the texts in their order. So nothing has to be compared when a run is resumed:
+    another encoder, prompt or text has parts of other names. An encoder is recognized by its embeddings of two probe
+    texts, to the last bit, so a machine that rounds otherwise encodes again.
 
     Args:
-        folder: for the parts; created when the first one is written. None: nothing is kept.
+        folder: for the parts, of any number of encoders; created when the first one is written. None: nothing is kept.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -72,44 +73,49 @@ class EmbeddingStore:
             batch_size: texts per forward pass.
             show_progress_bar: show how many texts are encoded and how long the others take.
             label: of the progress bar.
-            deadline: no part is encoded after this time of ``time.perf_counter``; stored ones are still read.
+            deadline: no part is encoded after this time of ``time.perf_counter``; stored ones are still read, up to
+                the first that is missing.
 
         Returns:
-            (n, D) on the CPU, in the precision of the model; n < N only if the deadline passed, a multiple of 500.
+            (n, D) on the CPU, in the precision of the model; n < N only if the deadline passed, a multiple of 500;
+            (0, 0) if n is 0. They may be not finite; a part that is not is not stored.
 
         Raises:
             OSError: if a part cannot be written.
         """
         options: dict[str, Any] = {"convert_to_tensor": True, "show_progress_bar": False}
         encode = partial(encode_as, model, route) if route else model.encode
-        encoder = ""
+        encoder_digest = ""
         if self.folder is not None and texts:
             settings = [route, model.prompts, model.default_prompt_name, str(model.max_seq_length)]
             probes = encode(list(PROBES), batch_size=len(PROBES), **options)
-            encoder = digest([json.dumps(settings), str(probes.tolist())])
-        parts: list[Tensor] = []
+            encoder_digest = digest([json.dumps(settings), str(probes.tolist())])
+        encoded: list[Tensor] = []
         with tqdm(total=len(texts), unit=" texts", desc=label, disable=not show_progress_bar) as bar:
             for first in range(0, len(texts), PART):
                 part = list(texts[first : first + PART])
-                path = None if self.folder is None else self.folder / f"{digest([encoder, *part])}.safetensors"
+                path = None if self.folder is None else self.folder / f"{digest([encoder_digest, *part])}.safetensors"
                 embeddings = _stored(path, len(part))
                 if embeddings is None:
                     if time.perf_counter() > deadline:
                         break
                     embeddings = encode(part, batch_size=batch_size, **options).cpu()
-                    if path is not None:
+                    if path is not None and embeddings.isfinite().all():
                         path.parent.mkdir(parents=True, exist_ok=True)
                         write_tensors(path, {"embeddings": embeddings}, _METADATA)
-                parts.append(embeddings)
+                encoded.append(embeddings)
                 bar.update(len(part))
-        return torch.cat(parts) if parts else torch.zeros(0, 0)
+        return torch.cat(encoded) if encoded else torch.zeros(0, 0)
 
     def remove(self) -> None:
-        """Remove all parts, also half-written ones, and the folder if it is empty then; other files stay."""
+        """Remove all parts, of all encoders and half-written ones too, and the folder if it is empty then.
+
+        Other files stay.
+        """
         if self.folder is None or not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
-            if is_digest(path.name.lstrip(".").split(".")[0]):
+            if is_digest(path.name.lstrip(".").split(".")[0]):  # a half-written file has a dot before its name
                 path.unlink()
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
@@ -119,7 +125,7 @@ def _stored(path: Path | None, count: int) -> Tensor | None:
     """Return the embeddings (count, D) in a part's file; None if there is none or it is damaged, which is logged."""
     if path is None or not path.is_file():
         return None
-    expected = {"embeddings": Expected((count, "D"), finite=False)}
+    expected = {"embeddings": Expected((count, "D"))}
     try:
         stored, _ = read_tensors(path, expected, what="a part", remedy="it is encoded again", metadata=_METADATA)
     except ValueError as error:

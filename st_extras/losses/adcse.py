@@ -166,7 +166,7 @@ class AdCSELoss(nn.Module):
             mini_batch_size=mini_batch_size,
             mini_batch_num_tokens=mini_batch_num_tokens,
         )
-        self.uses_gradient_cache = self.step.caches
+        self.uses_gradient_cache = self.step.uses_gradient_cache
         self.momentum_encoder = None
         if not tied:
             self.momentum_encoder = MomentumEncoder(model, momentum, head=self.followed_head, dropout=key_dropout)

@@ -37,7 +37,8 @@ class DCLRLoss(nn.Module):
 
         loss = mean_i -log( e^{s(h_i,h_i^+)} / ( sum_{j != i} alpha_ij e^{s(h_i,h_j^+)} + sum_k e^{s(h_i,n_k)} ) )
         alpha_ij = 0 if sim_C(x_i, x_j) >= phi, else 1           (eq. 5; C the guide, a frozen complementary model)
-        n_k ~ N(0, sigma^2), then t steps of n_k += beta g_k/|g_k|, g the gradient of -log softmax (eq. 2-4)
+        n_k ~ N(0, sigma^2), then t steps of n_k += beta g_k/|g_k|                               (eq. 2-4)
+        g_k the gradient by n_k of L_U = mean_i log( sum_k e^{cos(h_i,n_k)/tau_u} ) + a constant: towards the anchors
 
     As in the paper, the positive is not in the denominator, so the loss can be negative. With ``noise_ratio=0`` and
     without a guide, that is its only difference from SimCSE, known as decoupled contrastive learning (Yeh et al., 2022,
@@ -54,11 +55,10 @@ class DCLRLoss(nn.Module):
             embeddings of the training sentences, so that no step runs C.
         threshold: phi, in (-1, 1]: pairs at least this similar are not used as negatives. None: 0.9, as in the paper,
             unless ``masked_share`` is given.
-        masked_share: instead of ``threshold``, the share of the negatives to leave out, in (0, 1): phi is the mean,
-            over the training batches so far, of the cosine that this share of a batch's pairs i != j reaches. A share
-            carries over from one corpus or guide to another; a threshold does not. It holds in batches of 16 or more
-            of a shuffled corpus; smaller ones leave out more, and those of fewer than three sentences do not count. If
-            all sentences are alike, all are left out.
+        masked_share: instead of ``threshold``, the share of the negatives to leave out, in (0, 1): phi is the cosine
+            that this share of the pairs i != j reaches, on average over the training batches so far. A share carries
+            over from one corpus or guide to another; a threshold does not. Use batches of 16 or more of a shuffled
+            corpus: smaller ones leave out more. See :class:`~st_extras.losses.parts.instance_weights.InstanceWeights`.
         noise_ratio: k, noise vectors per sentence of the batch: K = round(k B). 0: none; at most 1000.
         noise_std: sigma of the Gaussian.
         noise_steps: t, gradient-ascent steps. 0: random noise; at most 1000.
@@ -68,7 +68,7 @@ class DCLRLoss(nn.Module):
             1 turns a vector visibly (our interpretation of the paper's projection Pi). Then ``noise_std`` must stay 1.
         temperature: tau.
         noise_temperature: tau_u of the ascent. None: ``temperature``.
-        include_positive: keep the positive in the denominator, as usual InfoNCE does.
+        include_positive: keep the positive in the denominator, as usual InfoNCE does, with weight 1.
         augmentations: how each of the two views is made: "dropout", "none", "shuffle", "token_cutoff", "span_cutoff"
             or "feature_cutoff", explained in :class:`~st_extras.losses.parts.views.TwoViews`.
         cutoff_rate: share of the tokens or features that a cutoff zeroes, in (0, 1).
@@ -84,8 +84,8 @@ class DCLRLoss(nn.Module):
         instruments: 0-dim tensors of the last training step, by name, for the trainer's log. "noise_angle": mean angle
             in degrees by which the ascent turned the noise. "masked_negatives": share of the in-batch negatives with
             weight 0; NaN if the batch has none. With ``masked_share``, "threshold": the estimate of phi; NaN before the
-            first step. Without noise, "anchors_without_negatives": number of anchors whose term was 0 because all their
-            negatives were masked.
+            first step. Without noise and ``include_positive``, "anchors_without_negatives": number of anchors whose
+            term was 0 because all their negatives were masked.
 
     Inputs:
         +-------------------------------+--------+
@@ -100,8 +100,8 @@ class DCLRLoss(nn.Module):
 
     Works with: any encoder that has dropout, any guide with a tokenizer of the transformers library; prompts, LoRA,
     MatryoshkaLoss (without ``projection``), dictionaries of losses, several processes.
-    Refuses: the trained model itself as its guide, sentences that the table lacks; flattened (unpadded) features and
-    StaticEmbedding with one column or ``mini_batch_size``; AdaptiveLayerLoss together with ``mini_batch_size``.
+    Refuses: the trained model itself as its guide; sentences that the table lacks; one column or ``mini_batch_size``
+    for an encoder with flattened (unpadded) features or a StaticEmbedding; AdaptiveLayerLoss with ``mini_batch_size``.
 
     Differs from the paper: noise always has weight 1 (a Gaussian vector is not a sentence that another encoder could
     compare); no projection Pi by default (cosine ignores the norm).
@@ -172,7 +172,7 @@ class DCLRLoss(nn.Module):
             mini_batch_size=mini_batch_size,
             mini_batch_num_tokens=mini_batch_num_tokens,
         )
-        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.caches
+        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.uses_gradient_cache
         self.instance_weights = InstanceWeights(
             model,
             complementary_model,
@@ -209,36 +209,39 @@ class DCLRLoss(nn.Module):
         """
         other_signal = self.noise.ratio > 0 or self.instance_weights.guide is not None
         anchors, positives = self.step.join(self.model, reps, other_signal=other_signal)  # (B, D) each
-        noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants
+        noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants; of mini-batches, so no (B, K) is held
         gathered, offset = self.step.gather(positives, other_negatives=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
-        first_call = self.step.is_first_call
-        alpha = self.instance_weights(anchors, candidates, columns, offset=offset, first_call=first_call)
+        first_call = self.step.is_first_call  # of this batch; ``join`` has counted it
+        pair_weights = self.instance_weights(anchors, candidates, columns, offset=offset, first_call=first_call)
 
-        def contrast(batch: Tensor, candidates: Tensor, begin: int) -> Tensor:
-            """Return eq. 6 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``."""
-            of_batch = unit_scores(unit_rows(batch), candidates, self.temperature)  # (b, world * B)
-            of_noise = unit_scores(unit_rows(batch), noise, self.temperature)  # (b, K)
+        def contrast(batch: Tensor, others: Tensor, begin: int) -> Tensor:
+            """Return eq. 6 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``.
+
+            ``others`` are the candidates, detached if gradients are collected here.
+            """
+            scores_of_others = unit_scores(unit_rows(batch), others, self.temperature)  # (b, world * B)
+            scores_of_noise = unit_scores(unit_rows(batch), noise, self.temperature)  # (b, K)
             weights = None
-            if alpha is not None:
-                weights = alpha.of_anchors(begin, begin + len(batch))  # (b, world * B)
+            if pair_weights is not None:
+                weights = pair_weights.of_anchors(begin, begin + len(batch))  # alpha, (b, world * B)
                 weights = F.pad(weights, (0, len(noise)), value=1.0)  # (b, world * B + K): noise always has weight 1
-            scores = torch.cat([of_batch, of_noise], dim=1)
+            scores = torch.cat([scores_of_others, scores_of_noise], dim=1)
             # by default the positive is left out of the denominator: the difference from InfoNCE
             return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset + begin)
 
         value = mean_over_mini_batches(reps[0], candidates, contrast, with_backward=with_backward)
-        if alpha is not None and torch.is_grad_enabled():
-            self.instance_weights.measure(alpha)
+        if pair_weights is not None and torch.is_grad_enabled():
+            self.instance_weights.record(pair_weights)  # last: it counts the negatives that ``contrast`` has left
         return value
 
     @property
     def instruments(self) -> dict[str, Tensor]:
         """Measurements of the last training step; NaN before the first."""
-        found = self.noise.instruments | self.instance_weights.instruments
-        if "masked_negatives" in found and not (self.noise.ratio or self.include_positive):
-            found["anchors_without_negatives"] = self.instance_weights.anchors_without_negatives
-        return found
+        measured = self.noise.instruments | self.instance_weights.instruments
+        if "masked_negatives" in measured and not (self.noise.ratio or self.include_positive):
+            measured["anchors_without_negatives"] = self.instance_weights.anchors_without_negatives
+        return measured
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""

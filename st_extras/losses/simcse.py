@@ -107,7 +107,7 @@ class SimCSELoss(nn.Module):
             mini_batch_size=mini_batch_size,
             mini_batch_num_tokens=mini_batch_num_tokens,
         )
-        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.caches
+        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.uses_gradient_cache
 
     def views(self, sentence_features: Columns) -> tuple[Features, int]:
         """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""

@@ -36,22 +36,22 @@ from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks,
 
 logger = logging.getLogger(__name__)
 Hits = list[dict[str, int | float]]
-"""The documents found for a query, best first: ``corpus_id``, the place among the documents, and ``score``."""
+"""The documents found for a query, best first: ``corpus_id``, the document's number from 0, and ``score``."""
 
 FEWEST_CANDIDATES = 100
-"""So many documents at least are taken from the encoder and from BM25 each, before the sum ranks them."""
+"""The encoder and BM25 each suggest at least this many documents, which the sum ranks."""
 BLOCK = 2**24
-"""So many scores of each side are held at a time: 64 MiB."""
+"""At most this many scores of the encoder, and as many of BM25, are held at a time: 64 MiB each."""
 _SORTED_TOGETHER = 16 * PART  # documents that are encoded in the order of their lengths, which saves padding
-_MOST_QUERIES = 1000  # queries that the weight is found from
-_SENTENCES = 200  # sentences of the documents that stand for queries
-_WORDS = 12  # in place of a sentence, if a document has one alone
+_MOST_QUERIES = 1000  # that the weight is found from
+_SENTENCES = 200  # of the documents, that stand for queries where none are given
+_WORDS = 12  # of a document with a single sentence, that stand for a query
 
 _FORMAT = "st-extras hybrid search"
 ABOUT = "hybrid_search.json"
 """The file that a folder with a saved search has."""
 _EMBEDDINGS, _BM25, _PARTS = "embeddings.safetensors", "bm25", "parts"
-_AGAIN = "make the search again from its documents, and save it to a new folder"
+_REMEDY = "make the search again from its documents, and save it to a new folder"
 
 
 class HybridSearch:
@@ -77,7 +77,7 @@ class HybridSearch:
         batch_size: texts per forward pass.
         show_progress_bar: show how many documents are encoded.
         folder: where :meth:`save` will write. Embeddings are kept there while they are computed, so that the same call
-            resumes after an interruption. None: nothing is kept.
+            resumes after an interruption; :meth:`save` removes what it no longer needs. None: nothing is kept.
 
     Attributes:
         model: as given.
@@ -123,14 +123,14 @@ class HybridSearch:
         texts = list(iterate_sentences(documents, name="documents"))
         if all(map(is_blank, texts)):
             raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
-        asked = sample_sentences(texts) if queries is None else _sampled_queries(queries)
+        weight_queries = sample_sentences(texts) if queries is None else _sampled_queries(queries)
         store = EmbeddingStore(None if folder is None else _check_folder(folder) / _PARTS)
         self.model = model
         self._batch_size = batch_size
-        self._documents = digest(texts)
+        self._documents_digest = digest(texts)
         self._bm25 = BM25(texts)
         self.embeddings = _embed_documents(model, texts, store, batch_size, show_progress_bar)
-        self.bm25_weight = self._find_weight(asked, share) if bm25_weight is None else bm25_weight
+        self.bm25_weight = self._find_weight(weight_queries, share) if bm25_weight is None else bm25_weight
 
     def search(self, queries: Any, top_k: int = 10, *, nearest: Nearest | None = None) -> list[Hits]:
         """Return the best documents for each query, best first, as ``sentence_transformers.util.semantic_search`` does.
@@ -143,8 +143,8 @@ class HybridSearch:
                 numbers of the documents; -1 stands for none. None: exact, by comparing with all embeddings.
 
         Returns:
-            For each query a list of ``{"corpus_id": place among the documents, "score": dense + w * BM25}``; of equal
-            scores, the document that was given first comes first.
+            For each query a list of ``{"corpus_id": number from 0, "score": dense + w * BM25}``; of equal scores,
+            the document that was given first comes first.
 
         Raises:
             ValueError: if a query is not a string, its embedding is not finite, ``top_k`` is not allowed, or
@@ -153,16 +153,16 @@ class HybridSearch:
         texts = (queries,) if isinstance(queries, str) else check_strings("queries", queries)
         count = min(len(self.embeddings), max(FEWEST_CANDIDATES, check_count("top_k", top_k, 1)))
         hits: list[Hits] = [[] for _ in texts]
-        asked = [place for place, text in enumerate(texts) if not is_blank(text)]
-        for rows, embedded, bm25 in self._blocks([texts[place] for place in asked]):
-            for row, query, by_words, near in zip(
-                rows, embedded, bm25, self._nearest(embedded, count, nearest), strict=True
-            ):
-                sharing = np.flatnonzero(by_words > 0)
-                found = np.union1d(near, sharing[_first(by_words[sharing], count)])
-                scores = self.embeddings[found] @ query + self.bm25_weight * by_words[found]
+        not_blank = [number for number, text in enumerate(texts) if not is_blank(text)]
+        for rows, embedded, bm25 in self._query_blocks([texts[number] for number in not_blank]):
+            suggested = self._nearest(embedded, count, nearest)
+            for row, query, bm25_scores, near in zip(rows, embedded, bm25, suggested, strict=True):
+                with_shared_word = np.flatnonzero(bm25_scores > 0)
+                first_by_bm25 = with_shared_word[_highest(bm25_scores[with_shared_word], count)]
+                candidates = np.union1d(near, first_by_bm25)  # sorted, so the stable sort keeps the order of equal ones
+                scores = self.embeddings[candidates] @ query + self.bm25_weight * bm25_scores[candidates]
                 best = np.argsort(-scores, kind="stable")[:top_k]
-                hits[asked[row]] = [{"corpus_id": int(found[i]), "score": float(scores[i])} for i in best]
+                hits[not_blank[row]] = [{"corpus_id": int(candidates[i]), "score": float(scores[i])} for i in best]
         return hits
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -187,7 +187,7 @@ class HybridSearch:
         files = [_EMBEDDINGS, *(f"{_BM25}/{file.name}" for file in sorted((path / _BM25).iterdir()))]
         about = {
             "documents": len(self.embeddings),
-            "digest": self._documents,
+            "digest": self._documents_digest,
             "bm25_weight": self.bm25_weight,
             "similarity": self.model.similarity_fn_name,
             "encoder": _fingerprint(self.model).written(),
@@ -209,8 +209,9 @@ class HybridSearch:
 
         Args:
             folder: the folder.
-            model: the encoder that it was made with. One that differs in the route of queries alone is accepted.
-            documents: the same documents, to be sure that ``corpus_id`` means their places. None: not compared.
+            model: the encoder that it was made with, recognized by how it encodes documents: it may have another route
+                or prompt for queries.
+            documents: the same documents, to be sure that ``corpus_id`` is their numbers. None: not compared.
             batch_size: queries per forward pass.
 
         Raises:
@@ -221,37 +222,42 @@ class HybridSearch:
         _check_model(model)
         check_encoding(batch_size)
         path = Path(folder)
-        about = read_checked_json(path / ABOUT, _FORMAT, _AGAIN)
+        about = read_checked_json(path / ABOUT, _FORMAT, _REMEDY)
         if not about:
-            raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without {ABOUT}: {_AGAIN}.")
+            raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without {ABOUT}: {_REMEDY}.")
         for name, expected in about["files"].items():
             if not (path / name).is_file() or file_digest(path / name) != expected:
                 raise ValueError(
-                    f"{str(path / name)!r} must be the file that was saved, got another or none: {_AGAIN}."
+                    f"{str(path / name)!r} must be the file that was saved, got another or none: {_REMEDY}."
                 )
         if model.similarity_fn_name != about["similarity"]:
-            found = f"{about['similarity']!r} as {str(path)!r} was made with, got {model.similarity_fn_name!r}"
-            raise ValueError(f"model.similarity_fn_name must be {found}.")
+            raise ValueError(
+                f"model.similarity_fn_name must be {about['similarity']!r} as {str(path)!r} was made with, got "
+                f"{model.similarity_fn_name!r}."
+            )
         if other := EncoderFingerprint.read(about["encoder"]).difference(_fingerprint(model)):
             raise ValueError(f"model must be the encoder that made {str(path)!r}, got another ({other}).")
         if documents is not None and digest(iterate_sentences(documents, name="documents")) != about["digest"]:
             raise ValueError(f"documents must be those that {str(path)!r} was made of, got others: take a new folder.")
         expected_rows = {"embeddings": Expected((about["documents"], "D"), torch.float32)}
-        stored, _ = read_tensors(path / _EMBEDDINGS, expected_rows, what="embeddings", remedy=_AGAIN)
-        search = cls.__new__(cls)
-        search.model, search._batch_size, search._documents = model, batch_size, about["digest"]
+        stored, _ = read_tensors(path / _EMBEDDINGS, expected_rows, what="embeddings", remedy=_REMEDY)
+        search = cls.__new__(cls)  # without __init__, which encodes: its attributes are set here
+        search.model, search._batch_size, search._documents_digest = model, batch_size, about["digest"]
         search._bm25, search.embeddings = BM25.load(path / _BM25), stored["embeddings"].numpy()
         search.bm25_weight = about["bm25_weight"]
         return search
 
-    def _blocks(self, queries: Sequence[str]) -> Iterator[tuple[range, Floats, np.ndarray]]:
-        """Yield B queries at a time: their numbers, their embeddings (B, D) and their scores (B, N) by BM25."""
+    def _query_blocks(self, queries: Sequence[str]) -> Iterator[tuple[range, Floats, np.ndarray]]:
+        """Yield B queries at a time: their numbers, their embeddings (B, D) and their scores (B, N) by BM25.
+
+        All queries are encoded at once; blocks bound the memory of the scores.
+        """
         if not queries:
             return
         options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
-        found = encode_as(self.model, "query", queries, show_progress_bar=False, **options)
-        check_finite_embeddings(found, queries)
-        embedded = _comparable(self.model, found)
+        embeddings = encode_as(self.model, "query", queries, show_progress_bar=False, **options)
+        check_finite_embeddings(embeddings, queries)
+        embedded = _comparable(self.model, embeddings)
         size = max(1, BLOCK // len(self.embeddings))
         for first in range(0, len(queries), size):
             rows = range(first, min(first + size, len(queries)))
@@ -262,10 +268,10 @@ class HybridSearch:
         has_embedding = np.asarray(self.embeddings.any(axis=1))
         if nearest is None:
             scores = np.where(has_embedding, embedded @ self.embeddings.T, -np.inf)
-            numbers = [_first(row, count) for row in scores]
+            numbers = [_highest(row, count) for row in scores]
         else:
-            found = nearest_rows(nearest, embedded, count, len(self.embeddings))[1]
-            numbers = [row[row >= 0] for row in found]
+            of_index = nearest_rows(nearest, embedded, count, len(self.embeddings))[1]
+            numbers = [row[row >= 0] for row in of_index]
         return [
             row[has_embedding[row]] if query.any() else row[:0] for row, query in zip(numbers, embedded, strict=True)
         ]
@@ -274,7 +280,7 @@ class HybridSearch:
         has_embedding = np.asarray(self.embeddings.any(axis=1))
         rows = slice(None) if has_embedding.all() else has_embedding
         embeddings = self.embeddings[rows]
-        blocks = ((embedded @ embeddings.T, bm25[:, rows]) for _, embedded, bm25 in self._blocks(queries))
+        blocks = ((embedded @ embeddings.T, bm25[:, rows]) for _, embedded, bm25 in self._query_blocks(queries))
         weight = bm25_weight_of_blocks(blocks, share)
         if not weight:
             logger.warning("BM25 has the weight 0: its scores or the encoder's are the same for all documents.")
@@ -293,8 +299,8 @@ def _check_folder(folder: str | PathLike[str]) -> Path:
         ValueError: if it holds anything but one.
     """
     path = Path(folder)
-    found = {file.name for file in path.iterdir() if file.suffix != ".partial"} if path.is_dir() else set()
-    if path.is_file() or found - {ABOUT, _EMBEDDINGS, _BM25, _PARTS}:
+    names = {file.name for file in path.iterdir() if file.suffix != ".partial"} if path.is_dir() else set()
+    if path.is_file() or names - {ABOUT, _EMBEDDINGS, _BM25, _PARTS}:
         raise ValueError(f"folder must be new, empty or a saved hybrid search, got {str(path)!r}.")
     return path
 
@@ -303,22 +309,22 @@ def _embed_documents(
     model: SentenceTransformer, texts: Sequence[str], store: EmbeddingStore, batch_size: int, show_progress_bar: bool
 ) -> Floats:
     """Return (N, D) embeddings by the documents' prompt and route, of length 1 for cosines; 0 of a blank document."""
-    written = [place for place, text in enumerate(texts) if not is_blank(text)]
+    not_blank = [number for number, text in enumerate(texts) if not is_blank(text)]
     embeddings = np.empty((0, 0), dtype=np.float32)
-    for first in range(0, len(written), _SORTED_TOGETHER):
-        places = written[first : first + _SORTED_TOGETHER]
-        longest_first = sorted(places, key=lambda place: -len(texts[place]))
-        found = store.encode(
+    for first in range(0, len(not_blank), _SORTED_TOGETHER):
+        numbers = not_blank[first : first + _SORTED_TOGETHER]
+        longest_first = sorted(numbers, key=lambda number: -len(texts[number]))
+        encoded = store.encode(
             model,
-            [texts[place] for place in longest_first],
+            [texts[number] for number in longest_first],
             route="document",
             batch_size=batch_size,
             show_progress_bar=show_progress_bar,
-            label=f"Encoding documents {first + 1:,} to {first + len(places):,} of {len(written):,}",
+            label=f"Encoding documents {first + 1:,} to {first + len(numbers):,} of {len(not_blank):,}",
         )
-        if not first:
-            embeddings = np.zeros((len(texts), found.shape[1]), dtype=np.float32)
-        embeddings[longest_first] = _comparable(model, found)
+        if first == 0:
+            embeddings = np.zeros((len(texts), encoded.shape[1]), dtype=np.float32)
+        embeddings[longest_first] = _comparable(model, encoded)
     check_finite_embeddings(torch.from_numpy(embeddings), texts)
     return embeddings
 
@@ -331,13 +337,14 @@ def _comparable(model: SentenceTransformer, embeddings: Tensor) -> Floats:
 
 
 def _fingerprint(model: SentenceTransformer) -> EncoderFingerprint:
-    """Return which encoder the model encodes documents by, prompt included; their lengths count for dot products."""
+    """Return which encoder the model encodes documents by, its prompt included; with cosine, lengths do not count."""
     probes = encode_as(model, "document", PROBES, convert_to_tensor=True, show_progress_bar=False)
-    return EncoderFingerprint("", str(model.max_seq_length), torch.from_numpy(_comparable(model, probes)))
+    no_prompt = ""  # beside that of the documents, which ``probes`` already have
+    return EncoderFingerprint(no_prompt, str(model.max_seq_length), torch.from_numpy(_comparable(model, probes)))
 
 
-def _first(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the places of the ``count`` highest of (N,) scores, or of all; of equal ones, the lower places."""
+def _highest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the numbers of the ``count`` highest of (N,) scores, or of all; of equal ones, the lower numbers."""
     if count >= len(scores):
         return np.arange(len(scores))
     lowest = np.partition(scores, -count)[-count]
@@ -357,9 +364,9 @@ def _sampled_queries(queries: Any) -> list[str]:
 def sample_sentences(documents: Sequence[str]) -> list[str]:
     """Return a sentence of each of at most 200 documents, drawn at random; of one with a single sentence, its start."""
     draw = random.Random(0)
-    written = [text for text in documents if not is_blank(text)]
-    found = []
-    for document in draw.sample(written, min(_SENTENCES, len(written))):
+    not_blank = [text for text in documents if not is_blank(text)]
+    sampled = []
+    for document in draw.sample(not_blank, min(_SENTENCES, len(not_blank))):
         sentences = searchable_sentences(document)
-        found.append(draw.choice(sentences) if len(sentences) > 1 else next(passages([document], _WORDS)))
-    return found
+        sampled.append(draw.choice(sentences) if len(sentences) > 1 else next(passages([document], _WORDS)))
+    return sampled

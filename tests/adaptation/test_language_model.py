@@ -156,7 +156,7 @@ def test_scores_are_those_of_the_cut_model(decoder, prompt, dev):
         assert transform is None or torch.equal(transform[0], one.transform.matrix)  # type: ignore[union-attr]
         model = one.encoder(decoder)
         model = model if one.transform is None else pipeline.with_dense(model, *one.transform)
-        gain, general = scores.of(one)
+        gain, general = scores.gain_and_general(one)
         assert general == pytest.approx(graded_spearman(model), abs=0.1)
         if dev is None:
             words = compared.compare(encode(model, corpus.held_out)).word_overlap
@@ -228,6 +228,7 @@ def test_what_is_left_unchanged(decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(AdaptationRun, "deadline", property(lambda self: 0.0, lambda self, value: None), raising=False)
     late = run(decoder, tmp_path / "late", dev=DEV)
     assert (late.candidates, details(late).not_tried) == ([], ("further layers, as the time was up",))
+    assert "give more minutes" in late.reason
 
 
 def test_what_counts_as_a_language_model(decoder, folder, tmp_path, still_encoder):

@@ -101,6 +101,13 @@ def test_a_damaged_part_is_encoded_again(still_encoder, tmp_path, encoded, damag
     assert encoded == [SENTENCES[6:]]
 
 
+def test_a_part_that_is_not_finite_is_not_kept(still_encoder, tmp_path):
+    store, weights = EmbeddingStore(tmp_path), next(still_encoder.parameters()).data
+    weights[still_encoder.tokenizer(SENTENCES[0])["input_ids"][1]] = torch.nan
+    assert not store.encode(still_encoder, SENTENCES[:1]).isfinite().all()
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
 def test_only_parts_are_removed(still_encoder, tmp_path):
     folder = tmp_path / "store"
     EmbeddingStore(folder).remove()

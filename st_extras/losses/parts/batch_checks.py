@@ -83,7 +83,7 @@ class BatchChecks:
             model: the encoder that made the views.
             anchors: (B, D) embeddings of the first views.
             positives: (B, D) embeddings of the second views.
-            other_signal: whether something beside the two views trains the encoder: adversaries, noise, a guide.
+            other_signal: whether a batch with two equal views still teaches something: by adversaries, noise, a guide.
 
         Raises:
             ValueError: if no parameter of the model is trained.

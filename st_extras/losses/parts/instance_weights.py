@@ -205,7 +205,7 @@ class InstanceWeights(nn.Module):
         self.batches += counts
         self.mean += torch.where(counts, (found - self.mean) / self.batches.clamp(min=1), 0.0).to(self.mean.dtype)
 
-    def measure(self, weights: BatchWeights) -> None:
+    def record(self, weights: BatchWeights) -> None:
         """Keep the number of negatives that a training step has left, for the instruments."""
         negatives = torch.cat(weights.negatives)  # (B,)
         self.masked_negatives = 1 - negatives.mean() / (len(weights.candidates) - 1 or torch.nan)

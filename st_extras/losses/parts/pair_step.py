@@ -29,14 +29,25 @@ Columns = Sequence[Features]
 class PairStep(nn.Module):
     """Turns a training batch into the views' embeddings, and calls the loss's ``calculate_loss`` with them.
 
-    A pair loss owns one. Its ``forward`` is :meth:`run`; its ``calculate_loss`` begins with :meth:`join`, which
-    returns each view of the whole batch, and gets the candidates of all processes from :meth:`gather`.
+    A pair loss owns one. The order of the calls for a batch of B sentences in mini-batches of b (or of B):
+
+    1. the loss's ``forward`` calls :meth:`run`, which checks the columns and has the encoder make the views, at once
+       or, by :class:`~st_extras.losses.parts.gradient_cache.GradientCache`, in mini-batches;
+    2. it calls back ``loss.calculate_loss`` with the views' embeddings after the head: for each view a list of (b, D);
+    3. ``calculate_loss`` calls :meth:`join`, which counts the call and returns both views whole, (B, D) each. A loss
+       with ``one_view`` adds its other view before;
+    4. then :meth:`gather`, which returns the candidates of all processes, (world * B, D);
+    5. and :func:`~st_extras.losses.parts.gradient_cache.mean_over_mini_batches` contrasts (b, D) of the anchors at a
+       time with the candidates.
+
+    A loss that wraps this one and encodes the rows itself begins at 2, by :meth:`of_embeddings`. MatryoshkaLoss and
+    AdaptiveLayerLoss go through these calls several times for a batch: see :attr:`is_first_call`.
 
     Args:
         loss: name of the loss, for messages.
         model: the encoder, which is not kept: each method gets it anew, as the trainer may wrap it.
         augmentations: the two views' augmentations.
-        one_view: encode the first column alone, without an augmentation.
+        one_view: encode the first column alone, by dropout; the loss makes the other view itself.
         cutoff_rate: see :class:`~st_extras.losses.parts.views.TwoViews`.
         dropout: see :class:`~st_extras.losses.parts.views.TwoViews`.
         projection: whether to train with a head.
@@ -47,7 +58,7 @@ class PairStep(nn.Module):
 
     Attributes:
         dropout: whether the encoder's dropout is on in the pass.
-        caches: whether the encoder sees mini-batches.
+        uses_gradient_cache: whether the encoder sees mini-batches.
         checks: the warnings about batches that teach nothing.
 
     Raises:
@@ -82,8 +93,8 @@ class PairStep(nn.Module):
         if check_bool("projection", projection):
             self.projection_head = projection_head(embedding_dimension(model)).to(unwrap(model).device)
         self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
-        self.caches = mini_batch_size is not None or mini_batch_num_tokens is not None
-        if self.caches:
+        self.uses_gradient_cache = mini_batch_size is not None or mini_batch_num_tokens is not None
+        if self.uses_gradient_cache:
             check_mini_batches(model, mini_batch_size, mini_batch_num_tokens)
         self.mini_batch_size = None if mini_batch_size is None else int(mini_batch_size)
         self.mini_batch_num_tokens = None if mini_batch_num_tokens is None else int(mini_batch_num_tokens)
@@ -99,7 +110,7 @@ class PairStep(nn.Module):
         if torch.is_grad_enabled():
             require_trainable(unwrap(loss.model))
         self.checks.check_texts(columns)
-        if self.caches:
+        if self.uses_gradient_cache:
             return self._run_in_mini_batches(loss, columns)
         if self.two_views is None:
             embeddings = [forward_pass(loss.model, columns[0])["sentence_embedding"]]
@@ -114,7 +125,7 @@ class PairStep(nn.Module):
 
         They go through the head first, unless ``after_head`` says that they have.
         """
-        if not is_repeated(loss.model):
+        if not is_repeated(loss.model):  # a new batch, not the same one at another dimension or layer
             self._calls = 0
         views = embeddings if after_head else apply_head(self.projection_head, embeddings)
         whole = None if columns is None else [[column] for column in columns]
@@ -123,7 +134,7 @@ class PairStep(nn.Module):
         return value
 
     def _run_in_mini_batches(self, loss: PairLoss, columns: Columns) -> Tensor:
-        self._calls = 0
+        self._calls = 0  # here MatryoshkaLoss repeats calculate_loss, not this method
         two_views, generator = self.two_views, None
         if two_views is not None and two_views.draws:
             generator = two_views.source.on(columns[0]["input_ids"].device)
@@ -164,7 +175,7 @@ class PairStep(nn.Module):
         Args:
             model: the encoder that made the views.
             reps: the views' mini-batches, as ``calculate_loss`` got them.
-            other_signal: whether something beside the two views trains the encoder: adversaries, noise, a guide.
+            other_signal: whether a batch with two equal views still teaches something: by adversaries, noise, a guide.
 
         Raises:
             ValueError: if the views differ in shape, or were truncated after the head.
@@ -197,7 +208,11 @@ class PairStep(nn.Module):
 
     @property
     def is_first_call(self) -> bool:
-        """Whether ``calculate_loss`` runs on this batch for the first time; MatryoshkaLoss runs it per dimension."""
+        """Whether ``calculate_loss`` runs on this batch for the first time; true from :meth:`join` on.
+
+        MatryoshkaLoss runs it once per dimension, AdaptiveLayerLoss once per layer. What belongs to the batch as a
+        whole, such as a running mean, counts the first time only.
+        """
         return self._calls == 1
 
     @property
