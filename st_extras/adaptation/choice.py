@@ -10,8 +10,8 @@ from st_extras.adaptation.report import CandidateResult
 MAX_GENERAL_LOSS = 2.0
 """Default budget: points that a candidate may lose on the packaged graded pairs (Spearman correlation times 100)."""
 WHITENING_SHARE = 0.125
-"""Whitening is tried if the medium transform loses no more than this share of the budget. benchmarks/RESULTS.md has other
-shares, also chosen on two domains for the third."""
+"""Whitening is tried if the medium transform loses no more than this share of the budget. benchmarks/RESULTS.md has
+other shares, also chosen on two domains for the third."""
 SMALLEST_GENERAL_SCORE = 30.0
 """Of an encoder with less, the graded pairs show nothing: no candidate is refused for what it loses on them."""
 ENOUGH = 0.75
