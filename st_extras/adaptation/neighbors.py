@@ -104,15 +104,15 @@ def write_searches(
     return share
 
 
-def _cosines(unit: Tensor, near: Tensor) -> Tensor:
+def _cosines_to(unit: Tensor, near: Tensor) -> Tensor:
     """Return the (N, 3) cosines with these neighbours."""
     return (unit.unsqueeze(1) * unit[near]).sum(dim=2)
 
 
 def _farther(end: Tensor, near_base: Tensor, near_end: Tensor) -> Tensor:
     """Return (3, N): whether one of the text's k nearest by the base model is no longer among them, for k = 1, 2, 3."""
-    farthest_old = _cosines(end, near_base).cummin(dim=1).values
-    return (farthest_old < _cosines(end, near_end) - _SAME).T
+    farthest_old = _cosines_to(end, near_base).cummin(dim=1).values
+    return (farthest_old < _cosines_to(end, near_end) - _SAME).T
 
 
 def _summary(count: int, changed: Tensor, shown: int) -> str:

@@ -85,10 +85,10 @@ class Routes:
     def after(self, embeddings: Embeddings) -> Embeddings:
         """Return queries and documents after their transforms, of length 1."""
         queries, documents = embeddings
-        return _after(queries, self.queries), _after(documents, self.documents)
+        return _transformed(queries, self.queries), _transformed(documents, self.documents)
 
 
-def _after(embeddings: Tensor, transform: Affine | None) -> Tensor:
+def _transformed(embeddings: Tensor, transform: Affine | None) -> Tensor:
     """Return (N, D) rows of length 1 after a transform, in float32."""
     if transform is None:
         return embeddings

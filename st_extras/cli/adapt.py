@@ -97,7 +97,7 @@ def adapt(
         show_progress_bar=shows_bars(quiet, as_json),
     )
     next_step = f"st-extras evaluate {encoder} {output} --labeled FILE.tsv  # columns label and text"
-    print_adaptation(adapted, output, _verdict(adapted), _described(adapted), "neighbors.md", next_step, as_json)
+    print_adaptation(adapted, output, _verdict(adapted), _texts_line(adapted), "neighbors.md", next_step, as_json)
 
 
 def print_adaptation(
@@ -145,7 +145,7 @@ def _verdict(adapted: Adaptation) -> str:
     return verdict
 
 
-def _described(adapted: Adaptation) -> str:
+def _texts_line(adapted: Adaptation) -> str:
     """Return texts and base model in a sentence."""
     texts, details = adapted.texts, cast("DomainDetails | LanguageModelDetails", adapted.details)
     described = f"Text: {texts.read:,} read, {texts.used:,} different ones used, {texts.mean_words} words each"

@@ -104,7 +104,7 @@ def adapt_search(
         show_progress_bar=shows_bars(quiet, as_json),
     )
     next_step = f"st-extras evaluate {encoder} {output} --retrieval FOLDER  # BEIR's layout"
-    print_adaptation(adapted, output, _verdict(adapted), _described(adapted), "searches.md", next_step, as_json)
+    print_adaptation(adapted, output, _verdict(adapted), _documents_line(adapted), "searches.md", next_step, as_json)
     if as_json:
         return
     if adapted.candidates and judged is None:
@@ -124,7 +124,7 @@ def _verdict(adapted: Adaptation) -> str:
     return f"{adapted.reason} Gain {chosen.gain:+.3f} ({adapted.gain_measure}). {changed}"
 
 
-def _described(adapted: Adaptation) -> str:
+def _documents_line(adapted: Adaptation) -> str:
     """Return documents and queries in a sentence."""
     texts, details = adapted.texts, cast("SearchDetails", adapted.details)
     made = " made from them" if details.made_from_documents else ""

@@ -102,7 +102,7 @@ def _on_labeled(encoders: Sequence[str], data: LabeledTexts, bar: bool, as_json:
     from st_extras.evaluation import LabeledTextEvaluator
     from st_extras.evaluation.paired import compare_labeled
 
-    found = compare_labeled(LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar), _loaded(encoders))
+    found = compare_labeled(LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar), _load_each(encoders))
     title = f"{len(data.texts):,} texts with {len(set(data.labels))} labels, x 100"
     _print_rows(found, title, "metric", "mean", "texts", as_json)
     if not as_json:
@@ -114,7 +114,7 @@ def _on_pairs(encoders: Sequence[str], evaluator: STSEvaluator, as_json: bool) -
     from st_extras.evaluation.paired import compare_sts
 
     primary = str(evaluator.primary_metric).removesuffix("_spearman_cosine")
-    _print_rows(compare_sts(evaluator, _loaded(encoders)), "Spearman x 100", "set", primary, "pairs", as_json)
+    _print_rows(compare_sts(evaluator, _load_each(encoders)), "Spearman x 100", "set", primary, "pairs", as_json)
 
 
 def _pairs(
@@ -138,7 +138,7 @@ def _on_mteb(encoders: Sequence[str], names: list[str], bar: bool, as_json: bool
     from st_extras.evaluation.mteb import mteb_scores, mteb_tasks
 
     tasks = mteb_tasks(names)
-    found = {name: percent(mteb_scores(model, tasks, show_progress_bar=bar)) for name, model in _loaded(encoders)}
+    found = {name: percent(mteb_scores(model, tasks, show_progress_bar=bar)) for name, model in _load_each(encoders)}
     if as_json:
         print_json(found if len(found) > 1 else next(iter(found.values())))
     else:
@@ -167,7 +167,7 @@ def _on_search(encoders: Sequence[str], folder: str, split: str | None, *, as_js
     print_legend(short)
 
 
-def _loaded(encoders: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _load_each(encoders: Sequence[str]) -> Iterator[tuple[str, Any]]:
     return ((name, load_any(name)) for name in encoders)
 
 

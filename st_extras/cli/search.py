@@ -188,13 +188,13 @@ def _print_hits(query: str, hits: Sequence[_Hit]) -> None:
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(("#", "score", "id"))]
     widths[2] = min(widths[2], _LONGEST_ID)
     width = max(1, console.width - sum(widths) - _BETWEEN)
-    table = Table(title=Text(_one_line(query)), title_justify="left", box=box.SIMPLE_HEAD, expand=True)
+    table = Table(title=Text(_without_controls(query)), title_justify="left", box=box.SIMPLE_HEAD, expand=True)
     table.add_column("#", justify="right", width=widths[0])
     table.add_column("score", justify="right", width=widths[1])
     table.add_column("id", overflow="fold", width=widths[2])
     table.add_column("text", no_wrap=True, ratio=1)
     for rank, score, key, text in cells:
-        table.add_row(rank, score, Text(_one_line(key)), _marked(text, query, width, console.is_terminal))
+        table.add_row(rank, score, Text(_without_controls(key)), _marked(text, query, width, console.is_terminal))
     console.print(table)
 
 
@@ -206,7 +206,7 @@ def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
     from st_extras.text.term_weights import search_words
     from st_extras.text.words import find_all_words, find_words
 
-    line = _one_line(text[:_SHOWN])
+    line = _without_controls(text[:_SHOWN])
     spans = find_words(line, [*search_words(query), *find_all_words(query)])
 
     def words_from(start: int) -> int:
@@ -223,6 +223,6 @@ def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
     return shown.append(line[start:])
 
 
-def _one_line(text: str) -> str:
+def _without_controls(text: str) -> str:
     """Return the text without line breaks and other control codes."""
     return " ".join("".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in text).split())

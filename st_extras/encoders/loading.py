@@ -96,7 +96,7 @@ def load_encoder(
     path = find_encoder(path, **place_of(options))
     if pooling is None:
         check_pools(path, options)
-    model = _loaded(path, device, options)
+    model = _load(path, device, options)
     if pooling is None:
         check_pooling(model, path)
     _give_padding_token(model)
@@ -130,7 +130,7 @@ def load_encoder(
     return model
 
 
-def _loaded(path: str, device: str | None, options: dict[str, Any]) -> SentenceTransformer:
+def _load(path: str, device: str | None, options: dict[str, Any]) -> SentenceTransformer:
     """Load a model with reproducible new weights, or raise ValueError if the path does not hold one."""
     folder = Path(path)
     check_complete(folder)

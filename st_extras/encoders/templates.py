@@ -75,10 +75,10 @@ def _start(row: _Ids, before: _Ids, prompt: tuple[_Ids, _Ids] | None, rows: Sequ
 
 def _after_either(row: _Ids, between: _Ids, start: int) -> int:
     """Return the place after the tokens between prompt and text, of which the last may have merged with the text."""
-    return _after(row, between, start) or _after(row, between[:-1], start)
+    return _end_of(row, between, start) or _end_of(row, between[:-1], start)
 
 
-def _after(row: _Ids, wanted: _Ids, start: int) -> int:
+def _end_of(row: _Ids, wanted: _Ids, start: int) -> int:
     """Return the place after the first occurrence of the wanted tokens; 0 if there is none."""
     ends = range(start + len(wanted), len(row) + 1) if wanted else range(0)
     return next((end for end in ends if row[end - len(wanted) : end] == wanted), 0)

@@ -100,7 +100,7 @@ def unrelated_cosines(
     """
     at_least = 2 * check_count("groups", groups, 2)
     u = check_embeddings("x", x, at_least).detach()
-    cosines = _cosines(u, None if queries is None else check_embeddings("queries", queries, at_least), related)
+    cosines = _pair_cosines(u, None if queries is None else check_embeddings("queries", queries, at_least), related)
     times = 2 if queries is None else 1  # how often each pair stands in it
     pairs = int(cosines.isfinite().sum()) // times
     numbers = [n for n in (100, 1_000, 10_000) if pairs >= 10 * n]
@@ -122,12 +122,12 @@ def unrelated_cosines(
 def sorted_cosines(x: Tensor, queries: Tensor | None = None, related: Tensor | None = None) -> Tensor:
     """Return the cosines of the pairs that :func:`unrelated_cosines` compares, each once, highest first: (P,)."""
     u = check_embeddings("x", x).detach()
-    cosines = _cosines(u, None if queries is None else check_embeddings("queries", queries), related)
+    cosines = _pair_cosines(u, None if queries is None else check_embeddings("queries", queries), related)
     cosines = cosines if queries is not None else cosines.tril(-1) + torch.full_like(cosines, -torch.inf).triu()
     return cosines[cosines.isfinite()].sort(descending=True).values.cpu()
 
 
-def _cosines(u: Tensor, queries: Tensor | None, related: Tensor | None) -> Tensor:
+def _pair_cosines(u: Tensor, queries: Tensor | None, related: Tensor | None) -> Tensor:
     """Return the cosines (Q, N) of unit rows; -inf for a text with itself, and for related pairs."""
     cosines = u @ u.T if queries is None else queries.detach().to(u) @ u.T
     cosines = cosines.fill_diagonal_(-torch.inf) if queries is None else cosines

@@ -217,7 +217,7 @@ def _judgements(file: Path, max_line: int) -> Iterator[tuple[str, Mapping[str, A
     first = next(lines, (0, ""))[1].strip()
     for between in ("\t", None, ","):
         names = _WITHOUT_HEADER.get(len(first.split(between)), ())
-        if names and _is_number(first.split(between)[-1]):
+        if names and _reads_as_number(first.split(between)[-1]):
             break
     else:
         yield from read_rows(file, max_line=max_line)
@@ -227,7 +227,7 @@ def _judgements(file: Path, max_line: int) -> Iterator[tuple[str, Mapping[str, A
         yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, fields, strict=False))
 
 
-def _is_number(text: str) -> bool:
+def _reads_as_number(text: str) -> bool:
     try:
         return math.isfinite(float(text))
     except ValueError:

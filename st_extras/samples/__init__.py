@@ -18,7 +18,7 @@ __all__ = ["graded_pairs", "graded_spearman", "help_pages", "labeled_sentences",
 
 def sample_sentences() -> list[str]:
     """Return the training sentences: over 3,000 distinct English sentences of 4 to 30 words, in a fixed order."""
-    return _read("sentences.txt").splitlines()
+    return _read_sample("sentences.txt").splitlines()
 
 
 def graded_pairs() -> tuple[list[str], list[str], list[float]]:
@@ -41,7 +41,7 @@ def graded_spearman(model: Any) -> float:
 
 def labeled_sentences() -> tuple[list[str], list[str]]:
     """Return 48 of the training sentences, and their topics: six, assigned by hand."""
-    rows = [line.split("\t") for line in _read("topics.tsv").splitlines()]
+    rows = [line.split("\t") for line in _read_sample("topics.tsv").splitlines()]
     return [text for _, text in rows], [topic for topic, _ in rows]
 
 
@@ -79,7 +79,7 @@ def write_samples(folder: str | PathLike[str]) -> list[Path]:
     written = {
         "sentences.txt": (text for text in sample_sentences() if text not in texts),
         "labels.tsv": ("label\ttext", *map("\t".join, zip(topics, texts, strict=True))),
-        "pairs.tsv": _read("graded_pairs.tsv").splitlines(),
+        "pairs.tsv": _read_sample("graded_pairs.tsv").splitlines(),
         "search/corpus.jsonl": (
             json.dumps({"_id": str(place), "title": title, "text": text}) for place, (title, text) in enumerate(pages)
         ),
@@ -100,8 +100,8 @@ def _write(file: Path, lines: Iterable[str]) -> None:
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    return [*csv.DictReader(_read(name).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)]
+    return [*csv.DictReader(_read_sample(name).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)]
 
 
-def _read(name: str) -> str:
+def _read_sample(name: str) -> str:
     return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")

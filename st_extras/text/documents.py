@@ -45,7 +45,7 @@ def read_documents(
             neither a string nor a whole number, or there is no document. The message names the file with its line.
     """
     return _read_identified(
-        _listed(sources), "document", TextColumns(column, ("_id", *DOCUMENT_IDS, "id")), max_line, require_ids
+        _source_list(sources), "document", TextColumns(column, ("_id", *DOCUMENT_IDS, "id")), max_line, require_ids
     )
 
 
@@ -57,7 +57,7 @@ def read_queries(
     Arguments, result and errors are those of :func:`read_documents`; ids may also stand in query-id, query_id or qid.
     """
     chosen = []
-    for source in _listed(sources):
+    for source in _source_list(sources):
         folder = find_search_folder(source)
         if folder is not None and folder.queries is None:
             raise ValueError(f"{source!r} must hold one queries file, got none.")
@@ -103,5 +103,5 @@ def _read_identified(
     return list(texts), list(texts.values())
 
 
-def _listed(sources: Sources) -> list[str]:
+def _source_list(sources: Sources) -> list[str]:
     return [str(source) for source in ([sources] if isinstance(sources, str | PathLike) else sources)]

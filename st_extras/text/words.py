@@ -200,7 +200,7 @@ def english_stop_words() -> frozenset[str]:
     return frozenset(ENGLISH_STOP_WORDS)
 
 
-def _listed(name: str) -> list[str]:
+def _packaged_words(name: str) -> list[str]:
     return Path(__file__).with_name(name).read_text(encoding="utf8").split()
 
 
@@ -214,9 +214,9 @@ def phrase_stop_words(language: str) -> frozenset[str]:
         ValueError: if NLTK has no stop word list for the language.
     """
     if language == "chinese":
-        return frozenset(_listed("chinese_stop_words.txt"))
+        return frozenset(_packaged_words("chinese_stop_words.txt"))
     if language == "english":
-        contractions = _listed("english_contractions.txt")
+        contractions = _packaged_words("english_contractions.txt")
         return english_stop_words().union(contractions, (word.replace("'", "’") for word in contractions))
     from nltk.corpus import stopwords
 

@@ -60,9 +60,9 @@ def run_identity(
     identity |= {"dtype": "+".join(kinds), "dropout": dropout_rates(model)}
     if template := getattr(getattr(model, "tokenizer", None), "chat_template", None):
         identity["prompt_template"] = template
-    identity |= _described("loss", loss)
+    identity |= _identity_of("loss", loss)
     if evaluator is not None:
-        identity |= _described("evaluator", evaluator)
+        identity |= _identity_of("evaluator", evaluator)
     if isinstance(evaluator, STSEvaluator):
         rows = [[data.sentences1, data.sentences2, list(data.scores)] for data in evaluator.datasets]
         identity["evaluator.pairs"] = json_digest(rows, _plain)
@@ -107,7 +107,7 @@ def _text(dataset: Dataset | IterableDataset) -> str:
     return f"{len(dataset)} rows, digest {digest(json.dumps(rows, default=_plain) for rows in blocks)}"
 
 
-def _described(role: str, thing: Any) -> dict[str, Any]:
+def _identity_of(role: str, thing: Any) -> dict[str, Any]:
     name = getattr(thing, "name", "")
     return {role: f"{type(thing).__name__} {name}".strip()} | {
         f"{role}.{key}": value for key, value in _config(thing).items()

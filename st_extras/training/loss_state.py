@@ -130,7 +130,7 @@ class LossStateCallback(TrainerCallback):
                 value, or belongs to a loss with other settings.
         """
         current = self._state()
-        stored = _read(Path(checkpoint), current)
+        stored = _read_state(Path(checkpoint), current)
         for prefix, loss in self._losses().items():
             for path, module in loss.named_modules(prefix=prefix):
                 if (state := stored.get(f"{path}.{_EXTRA}")) is not None:
@@ -160,7 +160,7 @@ class LossStateCallback(TrainerCallback):
         return state
 
 
-def _read(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _read_state(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the stored state of this process, if it fits the ``current`` one."""
     if (reason := fault(checkpoint)) is not None:
         raise ValueError(
