@@ -32,7 +32,7 @@ def draw_gains(found: Mapping[str, tuple[float, Mapping[str, float]]]) -> Any:
     """Draw two bars for each collection, from the base model's nDCG@10 at 0."""
     from matplotlib import pyplot as plt
 
-    figure, ax = plt.subplots(figsize=(7, 0.52 * len(found) + 1.3), layout="constrained")
+    figure, ax = plt.subplots(figsize=(6, 0.52 * len(found) + 1.6), layout="constrained")
     for number, (label, colour) in enumerate(zip(FUSED, COLOURS, strict=True)):
         bars = [of_rows[label] for _, of_rows in found.values()]
         places = [place + 0.36 * number - 0.18 for place in range(len(found))]
@@ -43,7 +43,7 @@ def draw_gains(found: Mapping[str, tuple[float, Mapping[str, float]]]) -> Any:
     ax.axvline(0, color="black", linewidth=1)
     ax.margins(x=0.12)
     ax.set_xlabel("gain in nDCG@10 x 100; in brackets all-MiniLM-L6-v2 alone", fontsize="small")
-    figure.legend(fontsize="small", loc="outside upper center", frameon=False, ncols=len(FUSED))
+    figure.legend(fontsize="small", loc="outside upper center", frameon=False, ncols=1)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     return figure
