@@ -255,9 +255,9 @@ def read_tensors(
                 stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
             fault = _fault(stored, found, expected, metadata or {}, optional)
     except SafetensorError as error:
-        fault = f"a damaged file ({one_line(error)})"
+        fault = f"a damaged file ({message_line(error)})"
     except OSError as error:
-        fault = f"a file that cannot be read ({one_line(error)})"
+        fault = f"a file that cannot be read ({message_line(error)})"
     if fault is not None:
         raise ValueError(f"{str(path)!r} must be {what}, got {fault}: {remedy}.")
     return stored, found
@@ -303,7 +303,7 @@ def _tensor_digest(tensors: Mapping[str, Tensor]) -> str:
     return digest(contents)
 
 
-def one_line(error: Exception) -> str:
+def message_line(error: Exception) -> str:
     """Return the message of an error in one line, without its final period."""
     return " ".join(str(error).split()).rstrip(".")
 

@@ -211,7 +211,7 @@ def points_per_gain() -> tuple[float, float]:
     """
     ratios = [
         gained(cell, name) / cell["rows"][name]["gain"]
-        for cell in cells()
+        for cell in [*cells(), *cells(fewer=True)]
         for name in STRENGTHS
         if cell["rows"][name]["gain"] > 0.01
     ]

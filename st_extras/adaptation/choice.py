@@ -16,10 +16,10 @@ SMALLEST_GENERAL_SCORE = 30.0
 """Of an encoder with less, the graded pairs show nothing: no candidate is refused for what it loses on them."""
 ENOUGH = 0.75
 """Share of the best label-free gain that a gentler candidate needs to be chosen instead of the best one."""
-POINTS_PER_GAIN = (30.0, 150.0)
+POINTS_PER_GAIN = (20.0, 160.0)
 """What a label-free gain of 1 stands for by labels, in points of the mean of 1-NN accuracy, V-measure and MAP@R times
-100: 10th and 90th percentile, to the nearest ten, of four strengths on three domains and nine encoders. These are the
-records of the study ``strength``, read by ``points_per_gain`` of benchmarks/tables/strength.py."""
+100: 10th and 90th percentile, to the nearest ten, of four strengths on three domains and nine encoders, computed from
+400 to 6,000 texts. ``points_per_gain`` of benchmarks/tables/strength.py computes them from the records."""
 _BUDGET = "see max_general_loss, --max-general-loss"
 
 

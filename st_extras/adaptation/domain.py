@@ -45,7 +45,7 @@ from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED
-from st_extras.files import one_line
+from st_extras.files import message_line
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import character_tfidf
 
@@ -176,7 +176,7 @@ def adapt(
                     results.append(scores.result(candidate, max_general_loss))
                     tried.append(candidate)
                 except (ValueError, RuntimeError) as error:  # an embedding is not finite, memory is lacking
-                    not_tried.append(f"{candidate.name}: {one_line(error)}")
+                    not_tried.append(f"{candidate.name}: {message_line(error)}")
         details = dataclasses.replace(
             details,
             general=scores.base_general if scores.general_counts else None,
@@ -293,7 +293,7 @@ def proposed(
             trained = training.trained_copy(model, corpus.fitting, run.training_folder, run.seed, run.show_progress_bar)
             embeddings = run.encode(trained, corpus.texts, label=training.name)
         except (ValueError, RuntimeError) as error:  # cannot be trained so (it is frozen), diverges, or lacks memory
-            yield NotTried(f"{training.name}: {one_line(error)}")
+            yield NotTried(f"{training.name}: {message_line(error)}")
             continue
         by_copy = dataclasses.replace(corpus, embeddings=embeddings)
         seconds = time.perf_counter() - began
@@ -301,7 +301,7 @@ def proposed(
         try:
             yield from transforms(trained, by_copy, f"{training.name} + ", seconds)
         except (ValueError, RuntimeError) as error:
-            yield NotTried(f"transforms after {training.name}: {one_line(error)}")
+            yield NotTried(f"transforms after {training.name}: {message_line(error)}")
 
 
 class CandidateScores:

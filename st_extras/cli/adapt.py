@@ -21,6 +21,8 @@ _SECTIONS = {
     "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
 }
 
+_MEASURES = "1-NN, V-measure and MAP@R"
+
 
 @help_sections(_SECTIONS, "st-extras adapt sentence-transformers/all-MiniLM-L6-v2 texts.txt -o adapted")
 def adapt(
@@ -97,52 +99,55 @@ def adapt(
         show_progress_bar=shows_bars(quiet, as_json),
     )
     next_step = f"st-extras evaluate {encoder} {output} --labeled FILE.tsv  # columns label and text"
-    print_adaptation(adapted, output, _verdict(adapted), _texts_line(adapted), "neighbors.md", next_step, as_json)
+    print_adaptation(adapted, output, _facts(adapted), "neighbors.md", "labels", next_step, as_json)
 
 
 def print_adaptation(
-    adapted: Adaptation, output: Path, verdict: str, described: str, examples: str, next_step: str, as_json: bool
+    adapted: Adaptation, output: Path, facts: list[str], examples: str, judges: str, next_step: str, as_json: bool
 ) -> None:
-    """Print the result of a job: the verdict, what to read and to run next, the texts, the table.
+    """Print the result of a job: what was chosen and what it changes, what to read and to run next, the table.
 
     Args:
         adapted: the result.
         output: where it is saved.
-        verdict: what was done, in a sentence or two.
-        described: the texts, in a sentence.
+        facts: what it changes, and the texts, a sentence each.
         examples: name of the file with examples before and after.
-        next_step: a command that scores the result by labels.
+        judges: what shows whether it is better, such as labels.
+        next_step: a command that scores the result by them.
         as_json: print one JSON object instead.
     """
     if as_json:
         print_json(adapted.written() | {"output": str(output)})
         return
-    print_line(f'{verdict} Saved to {output}: SentenceTransformer("{output}")')
+    print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
+    for fact in facts:
+        print_line(fact)
     if adapted.chosen is not None:
-        print_line(f"Before and after, to read: {output / examples}. Whether it is better, your own labels show:")
+        print_line(f"Before and after, to read: {output / examples}. Whether it is better, your own {judges} show:")
         print_line(next_step)
-    print_line(described)
     titles, rows = adapted.table()
     if rows:
         print_line(f"Gain over the base model: {adapted.gain_measure}")
         print_table("", titles, rows)
 
 
-def _verdict(adapted: Adaptation) -> str:
-    """Return what was done, and what it changes."""
+def _facts(adapted: Adaptation) -> list[str]:
+    """Return what the chosen candidate changes, and the texts, a sentence each."""
     chosen, details = adapted.chosen_result, cast("DomainDetails | LanguageModelDetails", adapted.details)
     if chosen is None:
-        return adapted.reason
-    verdict = f"{adapted.reason} {details.changed:.0%} of the texts have another nearest neighbour."
+        return [_texts_line(adapted)]
+    facts = []
     if (points := getattr(details, "expected_points", None)) is not None:
-        verdict += f" Expected on such text: {points[0]:+.1f} to {points[1]:+.1f} points of 1-NN, V-measure and MAP@R."
+        low, high = points
+        facts.append(f"Expected by labels: {low:+.1f} to {high:+.1f} points in 8 of 10 cases (mean of {_MEASURES}).")
     if chosen.general is not None and details.general is not None:
         change = chosen.general - details.general
-        verdict += f" General English: {details.general:.1f} -> {chosen.general:.1f} ({change:+.1f})."
+        facts.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change:+.1f}).")
+    facts.append(f"{details.changed:.0%} of the texts have another nearest neighbour.")
     before, after = ((marks or {}).get(1000) for marks in (details.unrelated_before, details.unrelated_after))
     if before and after:
-        verdict += f" 1 in 1,000 pairs of texts has a cosine above {after[0]:.2f}, not {before[0]:.2f}."
-    return verdict
+        facts.append(f"1 in 1,000 pairs of texts has a cosine above {after[0]:.2f}, not {before[0]:.2f}.")
+    return [*facts, _texts_line(adapted)]
 
 
 def _texts_line(adapted: Adaptation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -103,8 +104,9 @@ def adapt_search(
         overwrite=overwrite,
         show_progress_bar=shows_bars(quiet, as_json),
     )
-    next_step = f"st-extras evaluate {encoder} {output} --retrieval FOLDER  # BEIR's layout"
-    print_adaptation(adapted, output, _verdict(adapted), _documents_line(adapted), "searches.md", next_step, as_json)
+    known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
+    next_step = f"st-extras evaluate {encoder} {output} --retrieval {shlex.quote(known[0]) if known else 'FOLDER'}"
+    print_adaptation(adapted, output, _facts(adapted), "searches.md", "judgements", next_step, as_json)
     if as_json:
         return
     if adapted.candidates and judged is None:
@@ -115,13 +117,16 @@ def adapt_search(
         print_line(f"st-extras search {where} --bm25-weight {weight:.4g}")
 
 
-def _verdict(adapted: Adaptation) -> str:
-    """Return what was done, with the gain and what it changes."""
+def _facts(adapted: Adaptation) -> list[str]:
+    """Return the gain, what it changes, and the texts, a sentence each."""
     chosen, details = adapted.chosen_result, cast("SearchDetails", adapted.details)
     if chosen is None:
-        return adapted.reason
-    changed = f"{details.changed:.0%} of the queries have another first document."
-    return f"{adapted.reason} Gain {chosen.gain:+.3f} ({adapted.gain_measure}). {changed}"
+        return [_documents_line(adapted)]
+    return [
+        f"Difference to the base model: {chosen.gain:+.3f} ({adapted.gain_measure}).",
+        f"{details.changed:.0%} of the queries have another first document.",
+        _documents_line(adapted),
+    ]
 
 
 def _documents_line(adapted: Adaptation) -> str:

@@ -73,7 +73,9 @@ def main() -> None:
         discard_output()
     if code == INTERRUPTED and speaks():  # also where typer has caught it
         resumable = sys.argv[1:2] in (["train"], ["adapt"], ["adapt-search"])
-        advice = ": continue with the same command and --resume, or start again with --overwrite."
+        advice = (
+            ": continue with the same command and --resume if it has saved anything, or start again with --overwrite."
+        )
         print_error("Interrupted" + advice * resumable)
     sys.exit(code)
 

@@ -8,8 +8,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails
+from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
-from st_extras.cli.adapt import _verdict
+from st_extras.cli.adapt import _facts
 from tests.adaptation.texts import topical
 
 pytestmark = pytest.mark.usefixtures("without_picture")
@@ -40,13 +41,14 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     words = (*ADAPT, "--labeled", "labels.tsv", "--max-general-loss", "200")
     code, out, err = run(*words, "--quiet")
     assert code == 0, err
-    first, second, third, fourth, *table = out.splitlines()
-    assert re.search(r"was best\. \d+% of the texts have another nearest neighbour\.", first)
-    assert first.endswith(' Saved to out: SentenceTransformer("out")')
+    first, *facts = out.splitlines()
+    *changes, texts, second, third, title = facts[: facts.index("")]
+    assert first.endswith(' was best. Saved to out: SentenceTransformer("out")')
+    assert any(re.fullmatch(r"\d+% of the texts have another nearest neighbour\.", change) for change in changes)
     assert str(Path("out/neighbors.md")) in second
     assert third == f"st-extras evaluate {inputs / 'encoder'} out --labeled FILE.tsv  # columns label and text"
-    assert fourth.startswith("Text: 500 read, 500 different ones used, 6.0 words each, ")
-    assert table[0] == "Gain over the base model: score on dev, x 100"
+    assert texts.startswith("Text: 500 read, 500 different ones used, 6.0 words each, ")
+    assert title == "Gain over the base model: score on dev, x 100"
     assert all(word in out for word in ("candidate", "gain", "accepted", "base model"))
     assert "interval" not in out  # it would be empty
     assert len(SentenceTransformer("out", device="cpu")) == 3
@@ -74,11 +76,12 @@ def test_search(run, monkeypatch):
     monkeypatch.setattr(gain, lambda *_: (0.02, 0.01))
     code, out, err = run(*SEARCH, "--query-prompt", "the dog ", "--document-prompt", "a ", "--quiet")
     assert code == 0, err
-    first, second, third, fourth, *table, rule, score, search = out.splitlines()
-    assert first.startswith(f"{BOTH_SIDES[0].name} was chosen: no harm was found. Gain +0.020 (average precision")
+    first, difference, _, texts, second, third, *table, rule, score, search = out.splitlines()
+    assert first.startswith(f"{BOTH_SIDES[0].name} was chosen: no harm was found. Saved to out: ")
+    assert difference.startswith("Difference to the base model: +0.020 (average precision")
     assert str(Path("out/searches.md")) in second
     assert "--retrieval FOLDER" in third
-    assert fourth == "Documents: 500 read, 500 different ones used; 40 queries."
+    assert texts == "Documents: 500 read, 500 different ones used; 40 queries."
     assert "general" not in "\n".join(table)  # it would be empty
     assert rule.startswith("Rule: ")
     assert score.startswith("Hybrid search: score = cosine + ")
@@ -100,6 +103,7 @@ def test_search(run, monkeypatch):
 def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses():
     chosen = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15, True, "", 1.0)
     details = DomainDetails(2.0, general=80.45, expected_points=(0.9, 4.2), changed=0.17)
-    verdict = _verdict(Adaptation(None, "medium", "medium was best.", "", [chosen], None, details, 1.0))
-    assert "Expected on such text: +0.9 to +4.2 points" in verdict
-    assert "General English: 80.5 -> 79.2 (-1.3)." in verdict
+    adapted = Adaptation(None, "medium", "medium was best.", "", [chosen], TextSummary(9, 9, 8, 2, 7.0), details, 1.0)
+    expected, general, *_ = _facts(adapted)
+    assert expected.startswith("Expected by labels: +0.9 to +4.2 points")
+    assert general == "General English: 80.5 -> 79.2 (-1.3)."
