@@ -99,18 +99,18 @@ def adapt(
         show_progress_bar=shows_bars(quiet, as_json),
     )
     next_step = f"st-extras evaluate {encoder} {output} --labeled FILE.tsv  # columns label and text"
-    print_adaptation(adapted, output, _facts(adapted), "neighbors.md", "labels", next_step, as_json)
+    print_adaptation(adapted, output, _changes(adapted), "neighbors.md", "labels", next_step, as_json)
 
 
 def print_adaptation(
-    adapted: Adaptation, output: Path, facts: list[str], examples: str, judges: str, next_step: str, as_json: bool
+    adapted: Adaptation, output: Path, lines: list[str], examples: str, judges: str, next_step: str, as_json: bool
 ) -> None:
     """Print the result of a job: what was chosen and what it changes, what to read and to run next, the table.
 
     Args:
         adapted: the result.
         output: where it is saved.
-        facts: what it changes, and the texts, a sentence each.
+        lines: what it changes, and the texts, a sentence each.
         examples: name of the file with examples before and after.
         judges: what shows whether it is better, such as labels.
         next_step: a command that scores the result by them.
@@ -120,8 +120,8 @@ def print_adaptation(
         print_json(adapted.written() | {"output": str(output)})
         return
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
-    for fact in facts:
-        print_line(fact)
+    for line in lines:
+        print_line(line)
     if adapted.chosen is not None:
         print_line(f"Before and after, to read: {output / examples}. Whether it is better, your own {judges} show:")
         print_line(next_step)
@@ -131,23 +131,23 @@ def print_adaptation(
         print_table("", titles, rows)
 
 
-def _facts(adapted: Adaptation) -> list[str]:
+def _changes(adapted: Adaptation) -> list[str]:
     """Return what the chosen candidate changes, and the texts, a sentence each."""
     chosen, details = adapted.chosen_result, cast("DomainDetails | LanguageModelDetails", adapted.details)
     if chosen is None:
         return [_texts_line(adapted)]
-    facts = []
+    changes = []
     if (points := getattr(details, "expected_points", None)) is not None:
         low, high = points
-        facts.append(f"Expected by labels: {low:+.1f} to {high:+.1f} points in 8 of 10 cases (mean of {_MEASURES}).")
+        changes.append(f"Expected by labels: {low:+.1f} to {high:+.1f} points in 8 of 10 cases (mean of {_MEASURES}).")
     if chosen.general is not None and details.general is not None:
         change = chosen.general - details.general
-        facts.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change:+.1f}).")
-    facts.append(f"{details.changed:.0%} of the texts have another nearest neighbour.")
+        changes.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change:+.1f}).")
+    changes.append(f"{details.changed:.0%} of the texts have another nearest neighbour.")
     before, after = ((marks or {}).get(1000) for marks in (details.unrelated_before, details.unrelated_after))
     if before and after:
-        facts.append(f"1 in 1,000 pairs of texts has a cosine above {after[0]:.2f}, not {before[0]:.2f}.")
-    return [*facts, _texts_line(adapted)]
+        changes.append(f"1 in 1,000 pairs of texts has a cosine above {after[0]:.2f}, not {before[0]:.2f}.")
+    return [*changes, _texts_line(adapted)]
 
 
 def _texts_line(adapted: Adaptation) -> str:

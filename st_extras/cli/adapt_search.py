@@ -106,7 +106,7 @@ def adapt_search(
     )
     known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
     next_step = f"st-extras evaluate {encoder} {output} --retrieval {shlex.quote(known[0]) if known else 'FOLDER'}"
-    print_adaptation(adapted, output, _facts(adapted), "searches.md", "judgements", next_step, as_json)
+    print_adaptation(adapted, output, _search_changes(adapted), "searches.md", "judgements", next_step, as_json)
     if as_json:
         return
     if adapted.candidates and judged is None:
@@ -117,7 +117,7 @@ def adapt_search(
         print_line(f"st-extras search {where} --bm25-weight {weight:.4g}")
 
 
-def _facts(adapted: Adaptation) -> list[str]:
+def _search_changes(adapted: Adaptation) -> list[str]:
     """Return the gain, what it changes, and the texts, a sentence each."""
     chosen, details = adapted.chosen_result, cast("SearchDetails", adapted.details)
     if chosen is None:

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails
 from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
-from st_extras.cli.adapt import _facts
+from st_extras.cli.adapt import _changes
 from tests.adaptation.texts import topical
 
 pytestmark = pytest.mark.usefixtures("without_picture")
@@ -41,8 +41,8 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     words = (*ADAPT, "--labeled", "labels.tsv", "--max-general-loss", "200")
     code, out, err = run(*words, "--quiet")
     assert code == 0, err
-    first, *facts = out.splitlines()
-    *changes, texts, second, third, title = facts[: facts.index("")]
+    first, *printed = out.splitlines()
+    *changes, texts, second, third, title = printed[: printed.index("")]
     assert first.endswith(' was best. Saved to out: SentenceTransformer("out")')
     assert any(re.fullmatch(r"\d+% of the texts have another nearest neighbour\.", change) for change in changes)
     assert str(Path("out/neighbors.md")) in second
@@ -104,6 +104,6 @@ def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses():
     chosen = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15, True, "", 1.0)
     details = DomainDetails(2.0, general=80.45, expected_points=(0.9, 4.2), changed=0.17)
     adapted = Adaptation(None, "medium", "medium was best.", "", [chosen], TextSummary(9, 9, 8, 2, 7.0), details, 1.0)
-    expected, general, *_ = _facts(adapted)
+    expected, general, *_ = _changes(adapted)
     assert expected.startswith("Expected by labels: +0.9 to +4.2 points")
     assert general == "General English: 80.5 -> 79.2 (-1.3)."
