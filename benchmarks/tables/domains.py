@@ -31,9 +31,9 @@ MEAN, STS = "scores/mean", "scores/stsb_test"
 ONE = "{:.1f}"
 
 
-def row(name: str, domain: str | None = None, encoder: str = "minilm", study: str = "domains") -> Runs:
+def row(name: str, domain: str | None = None, encoder: str = "minilm") -> Runs:
     """Return the runs of a row, on one domain or on all."""
-    found = {"study": study, "encoder": encoder, "method": name}
+    found = {"study": "domains", "encoder": encoder, "method": name}
     return (found if domain is None else found | {"data": domain},)
 
 
@@ -52,21 +52,20 @@ def mean_gain(ours: Values, theirs: Values) -> str:
     return f"{statistics.mean(paired_differences(ours.by_seed(), theirs.by_seed()).values()):+.2f}"
 
 
-def adapted(encoders: Mapping[str, str], study: str = "domains") -> Table:
+def adapted(encoders: Mapping[str, str]) -> Table:
     """Return the table of what ``adapt`` gains on each domain, beside TF-IDF, the base model and other budgets.
 
     Args:
         encoders: titles by name.
-        study: "domains", or "domains_thin" for slow encoders, on fewer texts.
     """
     rows: dict[tuple[str, ...], Part] = {
         (title, domain): {
             "of": {
-                "TF-IDF": row("TF-IDF of characters 3-5", domain, "", study),
-                BASE: row("start", domain, encoder, study),
-                **{name: row(name, domain, encoder, study) for name in (ADAPT, LESS, EARLIER)},
+                "TF-IDF": row("TF-IDF of characters 3-5", domain, ""),
+                BASE: row("start", domain, encoder),
+                **{name: row(name, domain, encoder) for name in (ADAPT, LESS, EARLIER)},
             },
-            "minus": dict.fromkeys((ADAPT, LESS, EARLIER), row("start", domain, encoder, study)),
+            "minus": dict.fromkeys((ADAPT, LESS, EARLIER), row("start", domain, encoder)),
         }
         for encoder, title in encoders.items()
         for domain in DOMAINS
@@ -86,8 +85,7 @@ def adapted(encoders: Mapping[str, str], study: str = "domains") -> Table:
 
 
 ADAPTED = adapted({"minilm": "all-MiniLM-L6-v2 (tuned)"})
-ADAPTED_RAW = adapted({"layers3": "its first three layers (raw)", "own": "BERT-small trained here (raw)"})
-ADAPTED_MPNET = adapted({"mpnet": "all-mpnet-base-v2 (tuned)"}, "domains_thin")
+ADAPTED_RAW = adapted({"layers3": "its first three layers (raw)"})
 
 EVERY = Table(
     "row",

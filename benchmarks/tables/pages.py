@@ -56,7 +56,6 @@ TABLES: dict[str, Declared] = {
     "exact-repal": mechanisms.EXACT,
     "adapted": domains.ADAPTED,
     "adapted-raw": domains.ADAPTED_RAW,
-    "adapted-mpnet": domains.ADAPTED_MPNET,
     "domains": domains.EVERY,
     "trainings": domains.TRAININGS,
     "strengths": strength.strengths_table,

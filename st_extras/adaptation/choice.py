@@ -63,12 +63,19 @@ def objections(gain: float, low: float | None, lost: float | None, budget: float
     return "; ".join(found)
 
 
-def choose(results: Sequence[CandidateResult]) -> Choice:
+def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Choice:
     """Choose a candidate, or the base model.
 
     Candidates come gentlest and cheapest first. The label-free score prefers strong transforms too much, so the first
     one is chosen that gains three quarters of what the best one gains. By labels, the best one is chosen.
+
+    Args:
+        results: of the candidates.
+        wanted: name of the candidate to take, whatever its scores; None: by the rule above.
     """
+    if wanted is not None:
+        index = next((index for index, one in enumerate(results) if one.name == wanted), None)
+        return Choice(index, f"{wanted} was {'not scored' if index is None else 'chosen, as strength asks'}.")
     accepted = [one for one in results if one.accepted]
     better = [one for one in results if (one.gain if one.low is None else one.low) > 0]
     if not accepted and better:

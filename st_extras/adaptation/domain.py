@@ -11,6 +11,7 @@ keeps general English: see :mod:`st_extras.adaptation.choice`.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +38,8 @@ from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetai
 from st_extras.adaptation.run import AdaptationRun
 from st_extras.adaptation.scoring import DEV_SCORE, Measure, check_dev, development, general_english
 from st_extras.adaptation.trainings import TRAININGS, seconds_per_text
-from st_extras.adaptation.transforms import CANDIDATES, Affine, card_line, transformed, with_transform
-from st_extras.checks import check_bool, check_weight
+from st_extras.adaptation.transforms import CANDIDATES, STRENGTHS, Affine, card_line, transformed, with_transform
+from st_extras.checks import check_bool, check_choice, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension
@@ -60,6 +61,7 @@ def adapt(
     *,
     dev: STSDataset | LabeledTexts | None = None,
     max_general_loss: float = MAX_GENERAL_LOSS,
+    strength: str | None = None,
     train: bool = False,
     minutes: float = 10.0,
     limit: int = 12_000,
@@ -90,6 +92,8 @@ def adapt(
             of general English that come with the package. The stronger a transform, the more it gains on the domain and
             loses on these pairs. 0.5: for one encoder that serves everything; 200: any loss, as a correlation times
             100 cannot fall by more.
+        strength: "slight", "gentle", "medium" or "whitening": the transform to save, whatever the scores say, which the
+            report shows nevertheless. None: the scores choose, among what loses no more than ``max_general_loss``.
         train: whether to try short trainings too (``TRAININGS``), those for which there is time. Training sets the
             global random state; without it, that state does not change.
         minutes: how long it may take, about; encoding stops after 60 % of the time, and the texts encoded by then are
@@ -131,6 +135,12 @@ def adapt(
     }
     check_weight("max_general_loss", max_general_loss)
     check_bool("train", train)
+    if strength is not None:
+        check_choice("strength", strength, tuple(STRENGTHS))
+        if train or is_language_model(model):
+            reason = "train" if train else "a language model"
+            raise ValueError(f"strength must be left out with {reason}, whose candidates are others, got {strength!r}.")
+    budget = max_general_loss if strength is None else math.inf
     if is_language_model(model) and not train:
         if max_general_loss != MAX_GENERAL_LOSS:
             raise ValueError(
@@ -169,11 +179,11 @@ def adapt(
         for candidate in proposed(model, corpus, run, train=train):
             if isinstance(candidate, NotTried):
                 not_tried.append(candidate.reason)
-            elif reason := scores.too_strong(candidate, results, max_general_loss):
+            elif reason := scores.too_strong(candidate, results, budget):
                 not_tried.append(f"{candidate.name}, {reason}")
             else:
                 try:
-                    results.append(scores.result(candidate, max_general_loss))
+                    results.append(scores.result(candidate, budget))
                     tried.append(candidate)
                 except (ValueError, RuntimeError) as error:  # an embedding is not finite, memory is lacking
                     not_tried.append(f"{candidate.name}: {message_line(error)}")
@@ -188,7 +198,7 @@ def adapt(
         if not results:
             return run.save_unchanged("; ".join(not_tried), corpus.summary, details, gain_measure)
 
-        choice = choose(results)
+        choice = choose(results, None if strength is None else STRENGTHS[strength])
         if choice.index is None:
             return run.save_unchanged(choice.reason, corpus.summary, details, gain_measure, results)
         chosen, result = tried[choice.index], results[choice.index]

@@ -72,6 +72,8 @@ CANDIDATES = (
     ),
 )
 """What is tried without training, the gentlest first."""
+STRENGTHS = {one.name.partition(" ")[0]: one.name for one in CANDIDATES}
+"""Names of the candidates, by how strong they are."""
 
 
 def with_transform(

@@ -38,6 +38,10 @@ def adapt(
             callback=options.NOT_NEGATIVE,
         ),
     ] = 2.0,
+    strength: Annotated[
+        str | None,
+        typer.Option(help="slight, gentle, medium or whitening: save this transform, whatever the scores say."),
+    ] = None,
     train: Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")] = False,
     labeled: options.Labeled = None,
     text_column: options.TextColumn = None,
@@ -89,6 +93,7 @@ def adapt(
         output,
         dev=chooser,
         max_general_loss=max_general_loss,
+        strength=strength,
         train=train,
         minutes=minutes,
         limit=limit,

@@ -204,6 +204,8 @@ LAST_LAYER_OFF = (73.0, [(0.037, 73.5), (0.065, 73.9), (0.150, 75.7), (0.223, 72
         (MINILM, {}, 3, "medium"),
         (MINILM, {"max_general_loss": 0.5}, 3, "gentle"),
         (LAST_LAYER_OFF, {}, 4, "whitening"),
+        (MINILM, {"strength": "slight"}, 4, "slight"),
+        (MINILM, {"strength": "whitening", "max_general_loss": 0.5}, 4, "whitening"),
         (MEDIUM_FAILS, {}, 2, "gentle"),  # whitening does not follow from what the gentle one loses
     ],
 )
@@ -350,8 +352,13 @@ def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch):
 
 
 def test_settings_and_labelled_texts_of_the_corpus(encoder, tmp_path):
-    for name, options in {"max_general_loss": {"max_general_loss": -1}, "train": {"train": 1}}.items():
-        with pytest.raises(ValueError, match=f"^{name} must"):
+    for name, options in {
+        "max_general_loss": {"max_general_loss": -1},
+        "train": {"train": 1},
+        "strength must be one": {"strength": "strong"},
+        "strength must be left": {"strength": "medium", "train": True},
+    }.items():
+        with pytest.raises(ValueError, match=f"^{name}"):
             run(encoder, TEXTS, tmp_path / "out", **options)
     with pytest.raises(ValueError, match="600 of 600"):  # they are not fitted on
         run(encoder, TEXTS, tmp_path / "out", dev=topical(600))
@@ -392,3 +399,5 @@ def test_language_models_are_passed_on_unless_they_are_to_be_refined(still_encod
     assert len(calls) == 1
     with pytest.raises(ValueError, match=r"^max_general_loss must be"):
         adapt(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.0, overwrite=True)
+    with pytest.raises(ValueError, match=r"^strength must be left out with a language model"):
+        adapt(still_encoder, TEXTS, tmp_path / "out", strength="medium", overwrite=True)

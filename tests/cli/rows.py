@@ -170,7 +170,7 @@ ROWS: dict[str, dict[str, Arguments]] = {
             "adapt": {**THERE, "dev": LABELED, "show_progress_bar": False},
             "load_labeled_texts": {"path": "F", "text_column": "t", "label_column": "l"},
         },
-        "--dev D": {"load_sts": {"name": "stsb_dev"}},
+        "--dev D --strength gentle": {"load_sts": {"name": "stsb_dev"}, "adapt": {"strength": "gentle"}},
     },
     "adapt-search enc text.csv": {
         "": {"adapt_search": {"model": Model("enc"), "documents": corpus(), "queries": "documents"}},
