@@ -114,7 +114,7 @@ def adapt_search(
     if (weight := cast("SearchDetails", adapted.details).bm25_weight) is not None:
         where = shlex.join([str(output), documents[0] if len(documents) == 1 else "DOCUMENTS"])
         print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25. Search with:")
-        print_line(f"st-extras search {where} --bm25-weight {weight:.4g}")
+        print_line(f'st-extras search {where} "your query" --bm25-weight {weight:.4g}')
 
 
 def _search_changes(adapted: Adaptation) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,11 @@ def test_search(run, monkeypatch):
     assert "general" not in "\n".join(table)  # it would be empty
     assert rule.startswith("Rule: ")
     assert score.startswith("Hybrid search: score = cosine + ")
-    assert search.startswith("st-extras search out texts.txt --bm25-weight ")
+    assert search.startswith('st-extras search out texts.txt "your query" --bm25-weight ')
     weight = json.loads(Path("out/adaptation.json").read_text())["details"]["bm25_weight"]
-    assert float(search.split()[5]) == pytest.approx(weight, rel=1e-3)
-    assert len(json.loads(run(*search.split()[1:], "cat", "--json")[1])["searches"][0]["hits"]) == 10
+    words = shlex.split(search)
+    assert float(words[-1]) == pytest.approx(weight, rel=1e-3)
+    assert len(json.loads(run(*words[1:], "--json")[1])["searches"][0]["hits"]) == 10
     assert SentenceTransformer("out", device="cpu").prompts == {"query": "the dog ", "document": "a "}
     code, out, err = run(*SEARCH, "--passages", "3", "--keep-index", "--overwrite", "--json")
     report = json.loads(out)

@@ -9,6 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
+from st_extras.encoders import prompts
 from st_extras.evaluation.reporting import bootstrap_interval
 from st_extras.evaluation.retrieval import RetrievalEvaluator, compare_retrieval, fuse_ranks
 from st_extras.evaluation.retrieval_data import RetrievalTask
@@ -212,6 +213,7 @@ def test_prompts_under_other_names_are_used(encoder):
 
 
 def test_prompts_that_could_both_be_meant_are_warned_of(encoder, caplog):
+    prompts._warn.cache_clear()  # another test may have had this warning, which is given once
     plain = RetrievalEvaluator(SEARCH)(encoder)
     encoder.prompts = {"s2p_query": "he ", "s2s_query": "she "}
     assert RetrievalEvaluator(SEARCH)(encoder) == pytest.approx(plain)
