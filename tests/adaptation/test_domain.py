@@ -301,7 +301,7 @@ def test_a_trained_copy_can_be_chosen(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(domain, "TRAININGS", (TINY,))
     name, before = f"training + {NAMES[0]}", snapshot(encoder)
     monkeypatch.setattr(
-        domain, "choose", lambda results: choice.Choice([one.name for one in results].index(name), "Liked.")
+        domain, "choose", lambda results, _: choice.Choice([one.name for one in results].index(name), "Liked.")
     )
     found = run(encoder, TEXTS, tmp_path / "out", train=True, dev=DEV)
     assert (found.chosen, details(found).dropout, details(found).not_tried) == (name, True, ())
@@ -324,7 +324,7 @@ def test_a_candidate_that_cannot_be_scored_does_not_lose_the_others(still_encode
         return original(self, *given)
 
     monkeypatch.setattr(CandidateScores, "result", result)
-    monkeypatch.setattr(domain, "choose", lambda results: choice.Choice(0, "Liked."))
+    monkeypatch.setattr(domain, "choose", lambda results, _: choice.Choice(0, "Liked."))
     found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV)
     assert details(found).not_tried == (f"{NAMES[0]}: no memory",)
     assert [one.name for one in found.candidates] == NAMES[1:]
