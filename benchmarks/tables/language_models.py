@@ -26,8 +26,8 @@ def highest_on_dev(ours: Values, _: Values) -> str:
     return f"{scores(found)} ({layer}{'' if transform == 'plain' else f', {transform}'})"
 
 
-def of_last_layer(ours: Values, _: Values) -> str:
-    """Write the scores of the transform that is highest on STS-B dev, without its name."""
+def best_by_dev(ours: Values, _: Values) -> str:
+    """Write the scores of the row that is highest on STS-B dev, without its name."""
     return scores(max(ours.all(), key=lambda found: found["stsb_dev"]))
 
 
@@ -55,7 +55,7 @@ UNTRAINED = Table(
         for (encoder, way, pooling), title in _ROWS.items()
     },
     [
-        ("last layer", {"metric": "rows/<last> <pooling> {transform} -", "show": of_last_layer}),
+        ("last layer", {"metric": "rows/<last> <pooling> {transform} -", "show": best_by_dev}),
         ("best layer", {"metric": "rows/{layer} <pooling> {transform} -", "show": highest_on_dev}),
         (
             "best layer and transform, Wikipedia",
@@ -130,6 +130,31 @@ ADAPTED = Table(
     ],
     left=2,
 )
+
+PACKAGE = Table(
+    "language model",
+    {
+        name: {
+            "of": {
+                "package": ({"study": "decoder_package", "run": encoder},),
+                "adapt": ({"study": "decoders", "run": f"adapt-{encoder}"},),
+            }
+        }
+        for encoder, name in ENCODERS.items()
+    },
+    [
+        (
+            "local-llm-embed, its defaults",
+            {"which": "package", "metric": "rows/prefix weighted_avg weighted_mean whitened", "show": picked(scores)},
+        ),
+        (
+            "local-llm-embed, best by STS-B dev",
+            {"which": "package", "metric": "rows/{way} {layer} {pooling} {transform}", "show": best_by_dev},
+        ),
+        ("adapt", {"which": "adapt", "metric": "rows/sts/scores", "show": picked(scores)}),
+    ],
+)
+"""Both fitted on the same STS sentences; a cell is STS-B test / the mean of the seven sets."""
 
 WHITENED = "post_processing/whitened softly on the text"
 LABELS = {

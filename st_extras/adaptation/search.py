@@ -265,7 +265,11 @@ def pseudo_relevance_results(
     for transform, route in zip(transforms, routes, strict=True):
         began = time.perf_counter()
         gain, error = comparison.compare(*route.after(unit))
-        reason = "" if gain >= -error else "finds BM25's first documents later than the base model"
+        reason = (
+            ""
+            if gain >= -error
+            else "finds BM25's first documents later than the base model, by more than a standard error"
+        )
         results.append(
             CandidateResult(
                 name=transform.name,

@@ -144,7 +144,9 @@ def _changes(adapted: Adaptation) -> list[str]:
     changes = []
     if (points := getattr(details, "expected_points", None)) is not None:
         low, high = points
-        changes.append(f"Expected by labels: {low:+.1f} to {high:+.1f} points in 8 of 10 cases (mean of {_MEASURES}).")
+        changes.append(
+            f"Expected by labels: {low:+.1f} to {high:+.1f} points (mean of {_MEASURES}; in 8 of 10 cases that were measured)."
+        )
     if chosen.general is not None and details.general is not None:
         change = chosen.general - details.general
         changes.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change:+.1f}).")

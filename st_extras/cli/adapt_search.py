@@ -123,7 +123,7 @@ def _search_changes(adapted: Adaptation) -> list[str]:
     if chosen is None:
         return [_documents_line(adapted)]
     return [
-        f"Difference to the base model: {chosen.gain:+.3f} ({adapted.gain_measure}).",
+        f"Gain over the base model: {chosen.gain:+.3f} ({adapted.gain_measure}).",
         f"{details.changed:.0%} of the queries have another first document.",
         _documents_line(adapted),
     ]

@@ -79,7 +79,7 @@ def test_search(run, monkeypatch):
     assert code == 0, err
     first, difference, _, texts, second, third, *table, rule, score, search = out.splitlines()
     assert first.startswith(f"{BOTH_SIDES[0].name} was chosen: no harm was found. Saved to out: ")
-    assert difference.startswith("Difference to the base model: +0.020 (average precision")
+    assert difference.startswith("Gain over the base model: +0.020 (average precision")
     assert str(Path("out/searches.md")) in second
     assert "--retrieval FOLDER" in third
     assert texts == "Documents: 500 read, 500 different ones used; 40 queries."
