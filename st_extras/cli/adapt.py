@@ -21,7 +21,7 @@ _SECTIONS = {
     "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
 }
 
-_MEASURES = "1-NN, V-measure and MAP@R"
+_MEASURES = "mean of 1-NN, V-measure and MAP@R"
 
 
 @help_sections(_SECTIONS, "st-extras adapt sentence-transformers/all-MiniLM-L6-v2 texts.txt -o adapted")
@@ -145,7 +145,7 @@ def _changes(adapted: Adaptation) -> list[str]:
     if (points := getattr(details, "expected_points", None)) is not None:
         low, high = points
         changes.append(
-            f"Expected by labels: {low:+.1f} to {high:+.1f} points (mean of {_MEASURES}; in 8 of 10 cases that were measured)."
+            f"Expected by labels: {low:+.1f} to {high:+.1f} points, as in 8 of 10 cases measured ({_MEASURES})."
         )
     if chosen.general is not None and details.general is not None:
         change = chosen.general - details.general
