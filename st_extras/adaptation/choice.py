@@ -86,7 +86,7 @@ def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Cho
     chosen = best if best.low is None else next(one for one in accepted if one.gain >= ENOUGH * best.gain)
     strongest = max(better, key=lambda one: one.gain)
     if chosen is not best:
-        reason = f"{chosen.name} was chosen: {best.name} gains little more."
+        reason = f"{chosen.name} was chosen: it has three quarters or more of the gain of {best.name}."
     elif strongest.gain > best.gain:
         reason = (
             f"{best.name} was best of what is accepted: {strongest.name} gains more and forgets too much ({_BUDGET})."

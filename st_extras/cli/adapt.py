@@ -105,6 +105,12 @@ def adapt(
     )
     next_step = f"st-extras evaluate {encoder} {output} --labeled FILE.tsv  # columns label and text"
     print_adaptation(adapted, output, _changes(adapted), "neighbors.md", "labels", next_step, as_json)
+    if as_json or not adapted.candidates:
+        return
+    for left_out in getattr(adapted.details, "not_tried", ()):
+        print_line(f"Not tried: {left_out}.")
+    if isinstance(adapted.details, adaptation.DomainDetails):
+        print_line("Another one: the same command with --overwrite and --strength NAME, such as medium.")
 
 
 def print_adaptation(

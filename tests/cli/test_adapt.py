@@ -52,6 +52,7 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     assert title == "Gain over the base model: score on dev, x 100"
     assert all(word in out for word in ("candidate", "gain", "accepted", "base model"))
     assert "interval" not in out  # it would be empty
+    assert "--strength NAME" in out.splitlines()[-1]
     assert len(SentenceTransformer("out", device="cpu")) == 3
     code, out, err = run(*words, "--overwrite", "--json")
     report, written = json.loads(out), json.loads(Path("out/adaptation.json").read_text())
@@ -68,6 +69,17 @@ def test_an_encoder_that_is_left_unchanged_is_no_failure(run):
     )
     assert text == "Text: 8 read, 8 different ones used, 6.2 words each."
     assert len(SentenceTransformer("out", device="cpu")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("texts")
+def test_what_was_not_tried_and_why(run, monkeypatch):
+    monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
+    too_strong = "st_extras.adaptation.domain.CandidateScores.too_strong"
+    monkeypatch.setattr(too_strong, lambda _, one, *__: "as it is too strong" if one.gentler else "")
+    code, out, err = run(*ADAPT, "--strength", "slight", "--quiet")
+    assert code == 0, err
+    assert "Not tried: whitening neighbour transform, as it is too strong." in out.splitlines()
 
 
 @pytest.mark.slow
