@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from st_extras.checks import check_choice
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import dev_name, load_labeled
@@ -21,6 +22,8 @@ _SECTIONS = {
     "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
 }
 
+STRENGTHS = ("slight", "gentle", "medium", "whitening")
+"""As in ``adaptation.transforms``, which takes seconds to import."""
 _MEASURES = "mean of 1-NN, V-measure and MAP@R"
 
 
@@ -40,7 +43,10 @@ def adapt(
     ] = 2.0,
     strength: Annotated[
         str | None,
-        typer.Option(help="slight, gentle, medium or whitening: save this transform, whatever the scores say."),
+        typer.Option(
+            help="slight, gentle, medium or whitening: save this transform, whatever the scores say.",
+            callback=options.checked(lambda name, value: check_choice(name, value, STRENGTHS)),
+        ),
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")] = False,
     labeled: options.Labeled = None,

@@ -11,6 +11,8 @@ from sentence_transformers import SentenceTransformer
 from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails
 from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
+from st_extras.adaptation.transforms import STRENGTHS
+from st_extras.cli import adapt as adapt_command
 from st_extras.cli.adapt import _changes
 from tests.adaptation.texts import topical
 
@@ -112,6 +114,10 @@ def test_search(run, monkeypatch):
     report = json.loads(out)
     assert (code, report["texts"]["used"], report["details"]["queries"]) == (0, 500, 40), err
     assert report["details"]["dev"] is not None
+
+
+def test_the_strengths_are_those_of_the_transforms():
+    assert tuple(STRENGTHS) == adapt_command.STRENGTHS
 
 
 def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses():

@@ -11,6 +11,7 @@ MISTAKES = {
     "adapt ENC TEXT -o out --dev-set stsb_dev": "--dev-set needs --dev",
     "adapt ENC TEXT -o out --label-column label": "--label-column needs --labeled",
     "adapt ENC TEXT -o out --labeled TSV": "--text-column and --label-column can name others",
+    "adapt ENC TEXT -o out --strength strong": "--strength must be one of 'slight', .*'whitening'",
     "adapt ENC TEXT -o out --column text": "--column is not for",
     "adapt-search ENC TEXT -o out": "at least 100 different",
     "adapt-search ENC TEXT -o out --column text": "--column is not for",
