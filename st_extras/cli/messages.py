@@ -1,7 +1,7 @@
 """Messages of the package name arguments of Python; here they get the names of the running command's options.
 
-This is the one place that translates: everything below the command line names an argument first ("output must be ...")
-or with a value ("set overwrite=True"), and neither form may be used for anything else.
+This is the one place that translates: everything below the command line names an argument first ("output must be ..."),
+with a value ("set overwrite=True") or with two ("seed is 1 and was 2"), and no form may be used for anything else.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ OTHER_NAMES = {
 """Arguments in Python whose value comes from a parameter of another name, if the command has none of their own name."""
 
 _FIRST = re.compile(r"^([a-z]\w*)(?= (?:must|needs|cannot) )")
+_COMPARED = re.compile(r"(?<![.\w])([a-z]\w*)(?= is \S+ and was )")
 _WITH_VALUE = re.compile(r"\b([a-z]\w*)=('[^']*'|\"[^\"]*\"|[\w.+-]*\w)")
 
 
@@ -62,7 +63,8 @@ def in_options(message: str, names: dict[str, str]) -> str:
             return match[0]
         return names[name] if value == "True" else f"{names[name]} {value}"
 
-    message = _FIRST.sub(lambda match: names.get(match[1], match[1]), message)
+    for written in (_FIRST, _COMPARED):
+        message = written.sub(lambda match: names.get(match[1], match[1]), message)
     return _WITH_VALUE.sub(with_value, message)
 
 

@@ -20,6 +20,10 @@ def names(*words: str) -> dict[str, str]:
         ("sentences must hold text, got output.", "TEXT must hold text, got output."),
         ("Load it with dtype='float32' and bf16=True.", "Load it with --dtype float32 and --bf16."),
         ("Load it with dropout=0.1, or x=(1, 2).", "Load it with --dropout 0.1, or x=(1, 2)."),
+        (
+            "Other: max_steps is 4 and was 1; loss.seed is 1 and was 2.",
+            "Other: --steps is 4 and was 1; loss.seed is 1 and was 2.",
+        ),
         ("temperature must be 1, got text=.", "temperature must be 1, got text=."),
     ],
 )
