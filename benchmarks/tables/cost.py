@@ -98,6 +98,16 @@ MEMORY = Table(
     ],
 )
 
+_SEARCH = {"embeddings and BM25's index": "parts", "held": "built", "peak": "peak", "more while searching": "searching"}
+SEARCH = Table(
+    "documents",
+    {
+        f"{size:,}": {"of": ({"study": "scale", "run": "search-20261126-210931"},), "fill": {"size": str(size)}}
+        for size in (100_000, 1_000_000)
+    },
+    [(f"{title}, MiB", {"metric": f"mib/<size>/{name}", "show": WHOLE}) for title, name in _SEARCH.items()],
+)
+
 _PROCESSES = ({"study": "scale", "run": "speed-20261123-020954"},)
 
 

@@ -43,6 +43,7 @@ TABLES: dict[str, Declared] = {
     "steps": cost.STEPS,
     "large-batches": cost.large_batches,
     "scale-memory": cost.MEMORY,
+    "scale-search": cost.SEARCH,
     "scale-processes": cost.PROCESSES,
     "heads": mechanisms.HEADS,
     "heads-cls": mechanisms.HEADS_CLS,
