@@ -2,7 +2,8 @@
 
 It scores each of the package's inputs ("prefix", "echo"), layers and poolings, alone and whitened by the package on
 sentences of the STS sets without those of dev and the tests. ``default`` names the package's own defaults, and
-``best_by_dev`` the row that STS-B dev scores best. It takes ``pip install local-llm-embed==0.1.0``.
+``best_by_dev`` the row that STS-B dev scores best; what is not finite in bfloat16 is listed and left out. It takes
+``pip install local-llm-embed==0.1.0``.
 """
 
 from __future__ import annotations
@@ -70,9 +71,12 @@ def score(name: str, study: dict[str, Any], options: Options) -> dict[str, Any]:
             found[group] = round(correlation(np.asarray(pairs.scores), cosines), 2)
         return found
 
-    rows = {}
+    rows, not_finite = {}, []
     for way in INPUTS:
         for pooled, vectors in encode(embedder, texts, way).items():
+            if not np.isfinite(vectors).all():
+                not_finite.append(f"{way} {pooled}")
+                continue
             whitener = Whitener.fit(vectors[[places[text] for text in fitted["sts"]]])
             rows[f"{way} {pooled} plain"] = correlations(vectors)
             rows[f"{way} {pooled} whitened"] = correlations(whitener.transform(vectors))
@@ -85,6 +89,7 @@ def score(name: str, study: dict[str, Any], options: Options) -> dict[str, Any]:
         "fitted": {"sts": len(fitted["sts"])},
         "default": DEFAULT,
         "best_by_dev": max(rows, key=lambda row: rows[row][DEV]),
+        "not_finite": not_finite,
         "rows": rows,
     }
 

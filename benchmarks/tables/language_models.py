@@ -131,6 +131,31 @@ ADAPTED = Table(
     left=2,
 )
 
+PACKAGE = Table(
+    "language model",
+    {
+        name: {
+            "of": {
+                "package": ({"study": "decoder_package", "run": encoder},),
+                "adapt": ({"study": "decoders", "run": f"adapt-{encoder}"},),
+            }
+        }
+        for encoder, name in {"smollm2": ENCODERS["smollm2"]}.items()
+    },
+    [
+        (
+            "local-llm-embed, its defaults",
+            {"which": "package", "metric": "rows/prefix weighted_avg weighted_mean whitened", "show": picked(scores)},
+        ),
+        (
+            "local-llm-embed, best by STS-B dev",
+            {"which": "package", "metric": "rows/{way} {layer} {pooling} {transform}", "show": best_by_dev},
+        ),
+        ("adapt", {"which": "adapt", "metric": "rows/sts/scores", "show": picked(scores)}),
+    ],
+)
+"""Both fitted on the same STS sentences; a cell is STS-B test / the mean of the seven sets."""
+
 WHITENED = "post_processing/whitened softly on the text"
 LABELS = {
     "start": "base model",
