@@ -134,13 +134,12 @@ ADAPTED = Table(
 PACKAGE = Table(
     "language model",
     {
-        name: {
+        ENCODERS["smollm2"]: {
             "of": {
-                "package": ({"study": "decoder_package", "run": encoder},),
-                "adapt": ({"study": "decoders", "run": f"adapt-{encoder}"},),
+                "package": ({"study": "decoder_package", "run": "smollm2"},),
+                "adapt": ({"study": "decoders", "run": "adapt-smollm2"},),
             }
         }
-        for encoder, name in {"smollm2": ENCODERS["smollm2"]}.items()
     },
     [
         (

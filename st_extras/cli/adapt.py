@@ -113,9 +113,10 @@ def adapt(
     print_adaptation(adapted, output, _changes(adapted), "neighbors.md", "labels", next_step, as_json)
     if as_json or not adapted.candidates:
         return
-    for left_out in getattr(adapted.details, "not_tried", ()):
+    details = cast("DomainDetails | LanguageModelDetails", adapted.details)
+    for left_out in details.not_tried:
         print_line(f"Not tried: {left_out}.")
-    if isinstance(adapted.details, adaptation.DomainDetails):
+    if isinstance(details, adaptation.DomainDetails):
         print_line("Another one: the same command with --overwrite and --strength NAME, such as medium.")
 
 
