@@ -4,7 +4,6 @@ The adversaries are the buffer "adversaries.vectors" of its state, a name that c
 """
 
 import copy
-import itertools
 import math
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.losses import AdCSELoss, SimCSELoss
+from st_extras.losses import AdCSELoss
 from tests.helpers import columns, cosine, draw, generator
 from tests.losses.cases import owned
 
@@ -76,18 +75,9 @@ def batch(step: int = 0, rows: int = 4) -> list[Tensor]:
     return [draw(rows, D, seed=step), draw(rows, D, seed=100 + step)]
 
 
-def test_equals_equation_5_as_a_loop(encoder):
-    values = set()
-    for in_batch, symmetric in itertools.product([True, False], repeat=2):
-        loss = make_loss(encoder, in_batch_negatives=in_batch, symmetric=symmetric).double()
-        expected = equation_5(*batch(), vectors(loss).clone(), 0.3, in_batch, symmetric)
-        assert loss.compute_loss_from_embeddings(batch()).item() == pytest.approx(expected, abs=1e-12)
-        values.add(expected)
-    assert len(values) == 4, "the forms must differ for this to show anything"
-
-
 @pytest.mark.parametrize(
-    ("in_batch_negatives", "symmetric", "climbed"), [(True, False, None), (False, True, 0.1), (True, True, 0.1)]
+    ("in_batch_negatives", "symmetric", "climbed"),
+    [(True, False, None), (False, False, None), (False, True, 0.1), (True, True, 0.1)],
 )
 def test_adversaries_climb_by_momentum_sgd(encoder, in_batch_negatives, symmetric, climbed):
     """Each step is SGD up the loop at the temperature of the climb, eq. 7; the encoder's loss stays at tau."""
@@ -116,11 +106,8 @@ def test_adversaries_climb_by_momentum_sgd(encoder, in_batch_negatives, symmetri
     assert not vectors(loss).requires_grad
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder, tied):
-    loss = make_loss(
-        encoder, num_adversaries=7, adversary_start="features", adversary_learning_rate=0.2, tied=tied
-    ).double()
+def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder):
+    loss = make_loss(encoder, num_adversaries=7, adversary_start="features", adversary_learning_rate=0.2).double()
     expected = vectors(make_loss(encoder, num_adversaries=7).double()).tolist()
     drawn: dict[int, list[float]] = {}
     for step in range(4):
@@ -143,23 +130,10 @@ def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder, ti
     assert sum(angles) > 7
 
 
-def test_tied_without_adversaries_it_is_simcse(still_encoder, sentences):
-    features = [still_encoder.preprocess(sentences)]
-    tied = make_loss(still_encoder, num_adversaries=0, tied=True, projection=True)
-    simcse = SimCSELoss(still_encoder, temperature=0.3, projection=True)
-    for own, other in zip(owned(tied, still_encoder).values(), owned(simcse, still_encoder).values(), strict=True):
-        other.data.copy_(own.data)
-    torch.testing.assert_close(tied(features), simcse(features))
-
-
-def test_gradcheck_and_invariances(encoder):
-    options = {"tied": True, "adversary_learning_rate": 0.0, "num_adversaries": 3}
-    loss = make_loss(encoder, symmetric=True, **options).double().compute_loss_from_embeddings
-    a, b = batch(rows=3)
-    order = torch.tensor([2, 0, 1])
-    torch.testing.assert_close(loss([a[order], b[order]]), loss([a, b]))
-    torch.testing.assert_close(loss([5 * a, 0.2 * b]), loss([a, b]))
-    assert torch.autograd.gradcheck(lambda x, y: loss([x, y]), (a.requires_grad_(), b.requires_grad_()))
+def test_gradients_reach_both_views_of_a_tied_encoder(encoder):
+    loss = make_loss(encoder, symmetric=True, tied=True, adversary_learning_rate=0.0).double()
+    views = [view.requires_grad_() for view in batch(rows=3)]
+    assert torch.autograd.gradcheck(lambda x, y: loss.compute_loss_from_embeddings([x, y]), views)
 
 
 # ---- the momentum encoder
