@@ -148,6 +148,30 @@ def test_equation_6_with_a_guide(make_encoder, sentences, kind, count, size, sha
     assert guide is model or all(p.grad is None for p in guide.parameters())
 
 
+def phi_of(loss: DCLRLoss, cosines: Tensor) -> Any:
+    """Phi for a batch of these cosines."""
+    return loss.instance_weights.phi(cosines, torch.eye(cosines.size(1)).to(cosines))
+
+
+def test_small_batches_and_numbers_that_are_not_finite_do_not_move_phi(encoder):
+    loss = DCLRLoss(encoder, **_SELF, masked_share=0.3)
+    for size in (1, 2):
+        assert phi_of(loss, torch.ones(size, size)) == torch.inf  # nothing is masked
+    assert loss.instruments["threshold"].isnan()
+    phi = phi_of(loss, torch.tanh(draw(6, 6)).float())
+    for cosines in (torch.ones(2, 2), torch.full((6, 6), math.nan), torch.full((6, 6), math.inf)):
+        assert phi_of(loss, cosines) == phi
+    assert loss.instance_weights.batches == 1
+
+
+def test_rounding_does_not_decide_between_sentences_that_are_all_alike(encoder):
+    for seed in range(5):
+        loss = DCLRLoss(encoder, **_SELF, masked_share=0.14)
+        for step in range(3):
+            cosines = (1 + 1e-7 * draw(16, 16, seed=10 * seed + step)).float()
+            assert (cosines >= phi_of(loss, cosines)).all()
+
+
 def test_bad_combinations(make_encoder, sentences):
     model, guide = make_encoder(), make_encoder()
     table = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)

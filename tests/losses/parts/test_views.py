@@ -1,8 +1,7 @@
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.losses.parts.views import TwoViews, feature_cutoff, shuffled_positions, span_cutoff, token_cutoff
+from st_extras.losses.parts.views import TwoViews, shuffled_positions, span_cutoff, token_cutoff
 from tests.helpers import generator
 
 
@@ -29,12 +28,6 @@ def test_span_cutoff_is_one_run_anywhere_in_the_content():
     assert span_cutoff(rows_of_content(0, 1), 0.2, generator()).sum() == 0
 
 
-def test_feature_cutoff_zeroes_the_share_of_the_features():
-    cut = feature_cutoff(2000, 10, 0.2, generator(), torch.device("cpu"))
-    assert (cut.sum(dim=1) == 2).all()
-    assert torch.allclose(cut.float().mean(dim=0), torch.full((10,), 0.2), atol=0.03)
-
-
 def test_shuffle_permutes_the_positions_of_the_content_alone():
     content = rows_of_content(6, 2, 1, 0)
     positions = torch.arange(14).expand(4, -1)
@@ -56,13 +49,9 @@ def test_padding_changes_no_draw():
         assert torch.equal(cut(narrow), cut(wide)[:, :8])
 
 
-def augmented(model: SentenceTransformer, texts: list[str], names: tuple[str, str], seed: int = 0) -> dict[str, Tensor]:
-    two_views = TwoViews(model, names, generator=generator(seed))
-    return two_views.rows(model, [model.preprocess(texts)])
-
-
 def test_each_view_gets_its_own_augmentation(still_encoder, sentences):
-    rows = augmented(still_encoder, sentences, ("feature_cutoff", "shuffle"))
+    two_views = TwoViews(still_encoder, ("feature_cutoff", "shuffle"), generator=generator())
+    rows = two_views.rows(still_encoder, [still_encoder.preprocess(sentences)])
     first, second = rows["inputs_embeds"].chunk(2)
     words = still_encoder.transformers_model.get_input_embeddings()(rows["input_ids"]).chunk(2)[0]
     zeroed = (first == 0).all(dim=1)  # (B, E): in all tokens
