@@ -7,7 +7,6 @@ parts/test_gradient_cache.py. What the settings may be, and that each acts: test
 import copy
 import functools
 import json
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor, nn
 
-from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
+from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss
 from st_extras.training import LossStateCallback
 from tests.fixtures import SENTENCES
 from tests.helpers import Wrapped, arguments, count_rows, differing, fit, snapshot, some_fast, train
@@ -108,7 +107,8 @@ def test_copies_continue_alike_and_independently(make_encoder, name):
     twin, loaded = copy.deepcopy(loss), case.make(make_encoder(layers=1).train(), seed=4)
     loaded.load_state_dict(loss.state_dict())
     wrapped = copy.deepcopy(loss)  # as DistributedDataParallel does it
-    SentenceTransformerTrainer.override_model_in_loss(_Override(), wrapped, Wrapped(wrapped.model))
+    trainer = SentenceTransformerTrainer.__new__(SentenceTransformerTrainer)
+    trainer.override_model_in_loss(wrapped, Wrapped(wrapped.model))
     assert not set(map(id, twin.parameters())) & set(map(id, loss.parameters()))
     values, states, figures = [], [], []
     for each in (loss, twin, loaded, wrapped):
@@ -119,14 +119,6 @@ def test_copies_continue_alike_and_independently(make_encoder, name):
     assert values[1:] == [values[0]] * 3
     assert figures[1:] == [figures[0]] * 3
     assert all(torch.equal(x, y) for state in states[1:] for x, y in zip(states[0], state, strict=True))
-
-
-class _Override:
-    """Only what ``override_model_in_loss`` calls itself by."""
-
-    def override_model_in_loss(self, loss: nn.Module, model: Any) -> nn.Module:
-        found: nn.Module = SentenceTransformerTrainer.override_model_in_loss(self, loss, model)
-        return found
 
 
 @every
@@ -290,7 +282,7 @@ def test_all_losses_in_one_training_of_adapters_with_prompts(encoder, tmp_path):
         assert owned(loss, encoder).keys() <= differing(before[short], snapshot(loss)), short
 
 
-# ---- the model card, batches of one, gradient checkpointing
+# ---- the model card, batches of one
 
 
 def test_the_settings_are_in_the_card(encoder):
@@ -307,7 +299,6 @@ def test_the_settings_are_in_the_card(encoder):
 @pytest.mark.parametrize(
     ("kind", "options", "nothing"),
     [
-        (SimCSELoss, {}, True),
         (ConSERTLoss, {"include_positive": False, "mini_batch_size": 1}, True),
         (DCLRLoss, {"noise_ratio": 0.1, "include_positive": True}, True),
         (DCLRLoss, {}, False),
@@ -316,40 +307,10 @@ def test_the_settings_are_in_the_card(encoder):
     ],
 )
 def test_a_batch_of_one_that_teaches_nothing_causes_one_warning(encoder, caplog, kind, options, nothing):
-    loss = kind(encoder, **options)
-    one, two = [encoder.preprocess(["a cat"])], [encoder.preprocess(["a cat", "the dog"])]
-    with caplog.at_level(logging.WARNING, logger="st_extras"):
-        loss(two)
-        with torch.no_grad():
-            loss(one)
-        assert not caplog.records
-        assert [loss(one).item() == 0 for _ in range(3)] == [nothing] * 3
+    loss, one = kind(encoder, **options), [encoder.preprocess(["a cat"])]
+    loss([encoder.preprocess(["a cat", "the dog"])])
+    with torch.no_grad():
+        loss(one)
+    assert not caplog.records
+    assert [loss(one).item() == 0 for _ in range(3)] == [nothing] * 3
     assert caplog.text.count(f"{kind.__name__} got a batch of one sentence") == nothing
-
-
-@pytest.mark.parametrize(
-    ("name", "reentrant"), [("consert, dropout, no positive", True), ("adcse", False), ("slt-fai over consert", False)]
-)
-def test_gradient_checkpointing(make_encoder, name, reentrant):
-    """Each layer runs again in the backward pass, and the gradients stay what they are."""
-    gradients, calls = [], []
-    for checkpointed in (False, True):
-        model = make_encoder(dropout=0.5).train()
-        body = model.transformers_model
-        if checkpointed:
-            body.gradient_checkpointing_enable({"use_reentrant": reentrant})
-            body.enable_input_require_grads()
-        loss = CASES[name].make(model)
-        passes: list[bool] = []
-        body.encoder.layer[0].attention.register_forward_hook(lambda *_, p=passes: p.append(torch.is_grad_enabled()))
-        value = total(loss(CASES[name].features(model)))
-        in_forward = len(passes)
-        value.backward()
-        calls.append((in_forward, len(passes) - in_forward))
-        gradients.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
-    plain, again = calls
-    assert plain[1] == 0
-    assert again == (plain[0], plain[0])
-    assert gradients[0].keys() == gradients[1].keys()
-    for key, gradient in gradients[0].items():
-        torch.testing.assert_close(gradients[1][key], gradient)
