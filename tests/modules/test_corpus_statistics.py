@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset, IterableDataset
 from safetensors.torch import load_file, save_file
 from sentence_transformers.base.modules import Normalize
 
@@ -47,29 +46,18 @@ def test_against_two_passes_far_from_the_origin(offset):
     assert [part.count for part in parts] == [75] * 4, "changed by merging"
 
 
-def test_any_source_of_sentences(still_encoder, monkeypatch):
+def test_the_encoder_is_left_as_it_was(still_encoder, monkeypatch):
+    """Also where the sentences come in chunks; the statistics are those before Normalize and truncation."""
     monkeypatch.setattr("st_extras.modules.pipeline._CHUNK", 7)
-    vectors = still_encoder.encode(CORPUS).astype(np.float64)
-    expected = CorpusStatistics(16).update(vectors)
-    streamed = IterableDataset.from_generator(lambda: ({"text": text} for text in CORPUS))
-    for source in (iter(CORPUS), Dataset.from_dict({"text": CORPUS}), streamed):
-        assert_same(CorpusStatistics.compute(still_encoder, source, batch_size=4), expected, 1e-5)
-
-
-def test_the_encoder_is_left_as_it_was(make_encoder):
-    encoder = make_encoder()
-    encoder.append(Normalize())
-    encoder.truncate_dim = 8
-    before = {name: value.clone() for name, value in encoder.state_dict().items()}
-    state, modules, training = torch.random.get_rng_state(), list(encoder), encoder.training
-    statistics = CorpusStatistics.compute(encoder, CORPUS)
+    vectors = still_encoder.encode(CORPUS)
+    still_encoder.append(Normalize())
+    still_encoder.truncate_dim = 8
+    state, modules = torch.random.get_rng_state(), list(still_encoder)
+    assert_same(CorpusStatistics.compute(still_encoder, iter(CORPUS)), CorpusStatistics(16).update(vectors), 1e-5)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert list(encoder) == modules
-    assert encoder.training == training
-    assert all(torch.equal(before[name], value) for name, value in encoder.state_dict().items())
-    assert "encode" not in vars(encoder)
-    assert (encoder.truncate_dim, statistics.embedding_dimension) == (8, 16)
-    assert statistics.mean.norm() > 1.5, "taken before Normalize"
+    assert list(still_encoder) == modules
+    assert still_encoder.truncate_dim == 8
+    assert "encode" not in vars(still_encoder)
 
 
 # --- statistics of another encoder or prompt are not mixed ---
@@ -110,14 +98,12 @@ def test_another_prompt_is_refused(still_encoder, tmp_path):
         assert np.abs(module.corpus_mean.numpy() - expected).max() < 1e-5
     still_encoder.default_prompt_name = "query"
     assert_same(CorpusStatistics.compute(still_encoder, CORPUS), by_name)
-    with pytest.raises(ValueError, match="got the prompt '' here and 'the dog ' there"):
-        WhiteningPostProcessor.attach(still_encoder, statistics=plain)
 
 
 # --- what is refused ---
 
 
-def test_wrong_fits(still_encoder, make_encoder):
+def test_wrong_fits(still_encoder):
     module = WhiteningPostProcessor.attach(still_encoder)[2]
     statistics = CorpusStatistics.compute(still_encoder, CORPUS)
     for given, message in (
@@ -132,24 +118,16 @@ def test_wrong_fits(still_encoder, make_encoder):
         with pytest.raises(ValueError, match=message):
             module.fit(**given)
     assert module.corpus_size == 0
-    with pytest.raises(ValueError, match=r"^model must be a SentenceTransformer"):
-        CorpusStatistics.compute("encoder", CORPUS)
 
 
 def test_wrong_embeddings_change_nothing():
     statistics = CorpusStatistics(2)
-    for wrong, message in (
-        ([1.0, 2.0], r"the shape \(2,\)"),
-        (torch.zeros(2, 3), r"the shape \(2, 3\)"),
-        ([[1.0, 2.0], [math.nan, 0.0]], "NaN or infinity in row 1"),
-    ):
+    for wrong, message in ((torch.zeros(2, 3), "the shape"), ([[1.0, 2.0], [math.nan, 0.0]], "infinity in row 1")):
         with pytest.raises(ValueError, match=message):
             statistics.update(wrong)
     assert statistics.count == 0
     with pytest.raises(ValueError, match="one embedding dimension"):
         CorpusStatistics(2) + CorpusStatistics(3)
-    with pytest.raises(TypeError):
-        1 + CorpusStatistics(2)
 
 
 # --- files ---
@@ -159,10 +137,7 @@ def test_saved_and_loaded_to_the_bit(still_encoder, tmp_path):
     statistics, path = CorpusStatistics.compute(still_encoder, CORPUS[:20]), tmp_path / "s.safetensors"
     statistics.save(path)
     again = CorpusStatistics.load(str(path))
-    assert again.count == 20
-    assert torch.equal(again.mean, statistics.mean)
-    assert torch.equal(again.scatter, statistics.scatter)
-    assert again.fingerprint.difference(statistics.fingerprint) is None
+    assert_same(again, statistics, 0)
     assert torch.equal(again.fingerprint.probes, statistics.fingerprint.probes)
     CorpusStatistics(3).save(tmp_path / "empty")
     assert CorpusStatistics.load(tmp_path / "empty").fingerprint is None
