@@ -5,7 +5,6 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders import load_encoder
-from st_extras.modules import load
 from tests.modules.cases import LAMBDA_1, attach, reference
 
 pytest.importorskip("jieba")
@@ -14,10 +13,6 @@ TURNS = (
     "{% for message in messages %}[CLS] {{ message['role'] }} the cat : {{ CONTENT }} [SEP] {% endfor %}"
     "{% if add_generation_prompt %}a dog : {% endif %} man ."
 )
-TEMPLATES = {
-    "verbatim": TURNS.replace("CONTENT", "message['content']"),
-    "stripped": TURNS.replace("CONTENT", "message['content'] | trim"),
-}
 TEXTS = ["a cat sat on the mat", "  the dog ran ", "on the in a", "a"]
 
 
@@ -25,14 +20,14 @@ TEXTS = ["a cat sat on the mat", "  the dog ran ", "on the in a", "a"]
 def make_chat(make_encoder, tmp_path):
     """An encoder whose texts go through a template that itself holds the words that are keywords in a text."""
 
-    def build(template: str, **options) -> SentenceTransformer:
-        model = make_encoder(dropout=0.0, **{"max_seq_length": 40, **options})
-        model.tokenizer.chat_template = template
-        folder = tmp_path / "chat"
-        model.transformers_model.save_pretrained(folder)
-        model.tokenizer.save_pretrained(folder)
-        model = load_encoder(folder, pooling=options.get("pooling", "mean"), prompt_template="chat")
+    def build(content: str = "", side: str = "right", max_seq_length: int = 40) -> SentenceTransformer:
+        model = make_encoder(dropout=0.0, max_seq_length=max_seq_length)
+        model.tokenizer.chat_template = TURNS.replace("CONTENT", f"message['content'] {content}")
+        model.transformers_model.save_pretrained(tmp_path)
+        model.tokenizer.save_pretrained(tmp_path)
+        model = load_encoder(tmp_path, pooling="mean", prompt_template="chat")
         assert "message" in model[0].modality_config
+        model.max_seq_length, model.tokenizer.padding_side = max_seq_length, side
         return model
 
     return build
@@ -47,77 +42,52 @@ def hidden(attached, texts, prompt=None):
     ]
 
 
-@pytest.mark.parametrize(
-    ("template", "prompt", "side"), [("verbatim", None, "right"), ("stripped", "the cat: ", "left")]
-)
-def test_exact_redundancy_masks_the_text_and_not_its_template(make_chat, template, prompt, side):
-    model = make_chat(TEMPLATES[template])
-    model.tokenizer.padding_side = side
+def test_exact_redundancy_masks_the_text_and_not_its_template(make_chat):
+    model, prompt = make_chat("| trim", "left"), "the cat: "
     attached = attach(model, lambda_2=0.0, corpus=None)
-    seen = model.tokenizer.decode(attached.preprocess(TEXTS[:1], prompt=prompt)["input_ids"][1])
-    assert seen.count("[MASK]") == 3
-    assert seen.count("cat") == (1 if prompt is None else 3)
     expected = reference(model, TEXTS, lambda_2=0.0, corpus=TEXTS, prompt=prompt)
     # one by one: with padding on the left, the positions of a BERT would move
     assert np.abs(attached.encode(TEXTS, prompt=prompt, batch_size=1) - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("template", "prompt", "side"),
-    [("verbatim", None, "left"), ("verbatim", "the cat: ", "right"), ("stripped", "the cat: ", "left")],
-)
-def test_pooled_redundancy_finds_the_text_in_its_template(make_chat, template, prompt, side):
-    model = make_chat(TEMPLATES[template])
-    model.tokenizer.padding_side = side
+@pytest.mark.parametrize(("content", "prompt", "side"), [("", None, "right"), ("| trim", "the cat: ", "left")])
+def test_pooled_redundancy_finds_the_text_in_its_template(make_chat, content, prompt, side):
+    model = make_chat(content, side)
     attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
     assert hidden(attached, TEXTS, prompt) == [["cat", "sat", "mat"], ["dog", "ran"], [], []]
     features = model.preprocess(TEXTS, prompt=prompt)
     flags = attached.preprocess(TEXTS, prompt=prompt)["keyword_tokens"].numpy()
     tokens = model[0](dict(features))["token_embeddings"].detach().double().numpy()
     shown = features["attention_mask"].bool().numpy()
-    plain = [tokens[i][shown[i]].mean(axis=0) for i in range(len(TEXTS))]
-    rest = [tokens[i][shown[i] & ~flags[i]].mean(axis=0) for i in range(len(TEXTS))]
-    expected = np.array(plain) - LAMBDA_1 * np.array(rest)
-    assert np.abs(attached.encode(TEXTS, prompt=prompt) - expected).max() < 1e-5
+    plain, rest = (
+        np.array([row[kept].mean(axis=0) for row, kept in zip(tokens, some, strict=True)])
+        for some in (shown, shown & ~flags)
+    )
+    assert np.abs(attached.encode(TEXTS, prompt=prompt) - (plain - LAMBDA_1 * rest)).max() < 1e-5
 
 
 def test_the_end_of_a_template_written_over_a_cut_text_is_no_keyword(make_chat):
-    model = make_chat(TEMPLATES["verbatim"], max_seq_length=16)
-    model.max_seq_length = 16
-    attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
+    attached = attach(make_chat(max_seq_length=16), redundancy="pooled", lambda_2=0.0, corpus=None)
     texts = ["the old " + "dog " * 20, "a cat"]
-    features = attached.preprocess(texts)
-    assert model.tokenizer.decode(features["input_ids"][0]).endswith("man.")
-    flagged = hidden(attached, texts)
-    ids = model.tokenizer.convert_ids_to_tokens(features["input_ids"][0])
-    assert flagged == [["dog"] * ids.count("dog"), ["cat"]]
+    seen = attached.tokenizer.decode(attached.preprocess(texts)["input_ids"][0])
+    assert seen.endswith("man.")
+    assert hidden(attached, texts) == [["dog"] * seen.count("dog"), ["cat"]]
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["message['content'] | upper", "message['content'] ~ message['content']"],
-)
+@pytest.mark.parametrize("content", ["| upper", "~ message['content']"])
 def test_a_template_that_changes_the_text_is_refused_for_pooled_redundancy(make_chat, content):
-    model = make_chat(TURNS.replace("CONTENT", content))
     with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a chat template'):
-        attach(model, redundancy="pooled")
-    assert np.isfinite(attach(model, lambda_2=0.0, corpus=None).encode(TEXTS)).all()
+        attach(make_chat(content), redundancy="pooled")
 
 
 @pytest.mark.parametrize(("redundancy", "pooling"), [("encoder", "lasttoken"), ("pooled", "mean")])
 def test_a_prompt_template_is_never_masked(make_encoder, tmp_path, redundancy, pooling):
-    make_encoder(dropout=0.0, max_seq_length=30).save(str(tmp_path / "plain"))
-    model = load_encoder(tmp_path / "plain", pooling=pooling, prompt_template='the cat "{}" is a man: "')
-    model.max_seq_length = 30
+    make_encoder(dropout=0.0, max_seq_length=30).save(str(tmp_path))
+    model = load_encoder(tmp_path, pooling=pooling, prompt_template='the cat "{}" is a man: "')
     attached = attach(model, redundancy=redundancy, keywords="rake", lambda_2=0.0, corpus=None)
-    features = attached.preprocess(["the dog ran"])
     if redundancy == "pooled":
         assert hidden(attached, ["the dog ran"]) == [["dog", "ran"]]
-        assert np.abs(attached.encode(TEXTS, batch_size=2)).max(axis=1).min() > 1e-3
     else:
-        texts = model.tokenizer.batch_decode(features["input_ids"])
-        assert texts[1] == texts[0].replace("dog ran", "[MASK] [MASK]")
-        assert texts[1].count("cat") == 1
-    attached.save(str(tmp_path / "saved"))
-    again = load(str(tmp_path / "saved"), device="cpu")
-    assert np.array_equal(again.encode(TEXTS), attached.encode(TEXTS))
+        text, masked = model.tokenizer.batch_decode(attached.preprocess(["the dog ran"])["input_ids"])
+        assert masked == text.replace("dog ran", "[MASK] [MASK]")
+        assert masked.count("cat") == 1

@@ -30,42 +30,28 @@ CASES = [
 ]
 
 
-def pooled_by_hand(rows: list[tuple[int, np.ndarray]], mode: str) -> list[float]:
-    """Pool (place in the text, embedding) pairs one number at a time."""
-    size = len(rows[0][1])
-    out = []
-    for d in range(size):
-        values = [float(vector[d]) for _, vector in rows]
-        if mode == "max":
-            out.append(max(values))
-        elif mode == "weightedmean":
-            out.append(sum(place * value for (place, _), value in zip(rows, values, strict=True)))
-            out[-1] /= sum(place for place, _ in rows)
-        elif mode == "mean_sqrt_len_tokens":
-            out.append(sum(values) / math.sqrt(len(values)))
-        else:
-            out.append(sum(values) / len(values))
-    return out
+def pooled_by_hand(places, vectors, mode):
+    """Pool the token embeddings that are kept, and stand at these places of their text, counted from 1."""
+    if mode == "max":
+        return vectors.max(axis=0)
+    if mode == "weightedmean":
+        return sum(place * vector for place, vector in zip(places, vectors, strict=True)) / sum(places)
+    return sum(vectors) / (math.sqrt(len(vectors)) if mode == "mean_sqrt_len_tokens" else len(vectors))
 
 
 def redundant_by_hand(model, texts, modes, prompt, include_prompt):
-    features = model.preprocess(texts, prompt=prompt)
-    ids, mask = features["input_ids"].tolist(), features["attention_mask"].tolist()
+    features, result = model.preprocess(texts, prompt=prompt), []
     with torch.no_grad():
         embeddings = model[0](dict(features))["token_embeddings"].double().numpy()
     in_prompt = 1 + len(model.tokenizer.tokenize(prompt)) if prompt else 0  # [CLS] included
-    result = []
-    for row in range(len(texts)):
-        tokens, place = [], 0
-        for i, shown in enumerate(mask[row]):
-            if shown:
-                place += 1
-                tokens.append((place, model.tokenizer.convert_ids_to_tokens(ids[row][i]), embeddings[row][i]))
-        counted = [item for item in tokens if include_prompt or item[0] > in_prompt]
-        kept = [item for item in counted if item[1] not in KEYWORDS or item[0] <= in_prompt] or counted
-        pairs = [(place, vector) for place, _, vector in kept]
-        result.append([value for mode in modes for value in pooled_by_hand(pairs, mode)])
-    return np.array(result)
+    for ids, mask, vectors in zip(features["input_ids"], features["attention_mask"].bool(), embeddings, strict=True):
+        tokens = model.tokenizer.convert_ids_to_tokens(ids[mask])
+        places = np.arange(1, len(tokens) + 1)
+        counted = (places > in_prompt) | include_prompt
+        kept = counted & ((places <= in_prompt) | ~np.isin(tokens, KEYWORDS))
+        kept = kept if kept.any() else counted
+        result.append([pooled_by_hand(places[kept], vectors[mask.numpy()][kept], mode) for mode in modes])
+    return np.array(result).reshape(len(texts), -1)
 
 
 @pytest.mark.parametrize(("pooling", "side", "prompt", "include_prompt"), CASES)
@@ -82,21 +68,19 @@ def test_every_pooling_against_a_loop(make_encoder, pooling, side, prompt, inclu
     assert np.abs(refined.reshape(len(TEXTS), len(modes), -1)[0]).max(axis=-1).min() > 1e-3, "no mode gives zeros"
 
 
-def test_a_text_of_keywords_alone_keeps_its_tokens(make_encoder):
+@pytest.mark.parametrize(
+    ("pooling", "prompt"),
+    [(Pooling(16, ("mean", "max"), include_prompt=False), PROMPT), (FirstToken(16, "mean"), None)],
+)
+def test_a_text_of_keywords_alone_keeps_its_tokens(make_encoder, pooling, prompt):
     """Behind a prompt that does not count, for a tokenizer that adds nothing; in a user's own pooling too."""
-    for pooling, prompt in (
-        (Pooling(16, ("mean", "max"), include_prompt=False), PROMPT),
-        (FirstToken(16, "mean"), None),
-    ):
-        model = make_encoder()
-        model[1] = pooling
-        attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
-        features = attached.preprocess(["cat mat"], prompt=prompt)
-        features["keyword_tokens"][:, -3 if prompt else 0 :] = True
-        with torch.no_grad():
-            out = attached.eval()(features)["sentence_embedding"]
-        plain = model.encode(["cat mat"], prompt=prompt)
-        assert np.abs(out.numpy() - (1 - LAMBDA_1) * plain).max() < 1e-5
+    model = make_encoder()
+    model[1] = pooling
+    attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None).eval()
+    features = attached.preprocess(["cat mat"], prompt=prompt)
+    features["keyword_tokens"][:, -3 if prompt else 0 :] = True
+    plain = model.encode(["cat mat"], prompt=prompt, convert_to_tensor=True)
+    torch.testing.assert_close(attached(features)["sentence_embedding"], (1 - LAMBDA_1) * plain, atol=1e-5, rtol=0)
 
 
 def test_half_precision_is_summed_in_float32():
@@ -119,13 +103,10 @@ def test_detach_gives_the_plain_pooling_back(make_encoder):
 
 def test_poolings_that_pooled_redundancy_cannot_serve(make_encoder):
     model = make_encoder()
-    model[1] = FirstToken(16, "cls")
-    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a FirstToken'):
-        attach(model, redundancy="pooled")
-    model[1] = FirstToken(16, "mean")
-    assert type(attach(model, redundancy="pooled")[1]) is FirstToken
-    words = model.tokenizer.convert_ids_to_tokens(range(len(model.tokenizer)))
-    weights = WordWeights(vocab=words, word_weights={"cat": 2.0})
+    weights = WordWeights(vocab=sorted(model.tokenizer.get_vocab()), word_weights={"cat": 2.0})
     weighted = SentenceTransformer(modules=[model[0], weights, Pooling(16)], device="cpu")
     with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a model that weights words'):
         attach(weighted, redundancy="pooled", corpus=None, lambda_2=0.0).encode(TEXTS)
+    model[1] = FirstToken(16, "cls")
+    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a FirstToken'):
+        attach(model, redundancy="pooled")

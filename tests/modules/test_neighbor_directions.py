@@ -9,11 +9,12 @@ import torch
 from sklearn.isotonic import isotonic_regression
 
 from st_extras.modules import neighbor_directions as module
-from st_extras.modules.neighbor_directions import fewest_texts, neighbor_directions
+from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import character_tfidf
 from tests.helpers import draw
 from tests.modules.cases import corpus_of_words
 
+DISTINCT = list(dict.fromkeys(corpus_of_words(100)))[:80]
 SCALES = torch.tensor([3.0, 2.0, 1.0, 1.0, 0.5, 0.2])
 
 
@@ -62,31 +63,22 @@ def reference(rows, neighbors, epsilon, similarity=None):
     return mean, rho, kernel
 
 
-@pytest.mark.parametrize(("neighbors", "epsilon"), [(10, 0.1), (3, 0.0)])
-def test_against_the_generalised_eigenproblem(neighbors, epsilon):
-    rows = embeddings()
-    found = neighbor_directions(rows, neighbors, epsilon, folds=None)
-    mean, rho, kernel = reference(rows, neighbors, epsilon)
-    assert found.count == 90
+@pytest.mark.parametrize(("neighbors", "epsilon", "worded"), [(10, 0.1, False), (3, 0.0, False), (10, 0.1, True)])
+def test_against_the_generalised_eigenproblem(neighbors, epsilon, worded):
+    """Neighbours by embeddings, or by embeddings and words together."""
+    rows, words, similarity = embeddings(len(DISTINCT)), character_tfidf(DISTINCT), None
+    if worded:
+        z, shared = centred(rows)[1], (words @ words.T).toarray().astype(np.float64)
+        spread = (z @ z.T).std(ddof=1), shared.std(ddof=1)
+        similarity = lambda i, j: z[i] @ z[j] / spread[0] + shared[i, j] / spread[1]  # noqa: E731
+    found = neighbor_directions(rows, neighbors, epsilon, tfidf=words if worded else None, folds=None)
+    mean, rho, kernel = reference(rows, neighbors, epsilon, similarity)
+    assert found.count == 80
     assert np.abs(found.mean.numpy() - mean).max() < 1e-12
     assert np.abs(found.agreement.numpy() - rho).max() < 1e-9
     assert len(set(rho.round(9))) > 3
     for power, recolor in ((1.0, 0.5), (0.5, 1.0), (2.0, 0.0)):
         assert np.abs(found.kernel(power, recolor).numpy() - kernel(power, recolor)).max() < 1e-8
-
-
-def test_neighbours_by_embeddings_and_words_together():
-    texts = list(dict.fromkeys(corpus_of_words(100)))[:80]
-    rows, words = embeddings(80), character_tfidf(texts)
-    z, shared = centred(rows)[1], (words @ words.T).toarray().astype(np.float64)
-    spread = (z @ z.T).std(ddof=1), shared.std(ddof=1)
-    _, rho, kernel = reference(
-        rows, 10, 0.1, lambda i, j: z[i] @ z[j] / spread[0] + shared[i, j] / spread[1]
-    )  # fmt: skip
-    found = neighbor_directions(rows, tfidf=words, folds=None)
-    assert np.abs(found.agreement.numpy() - rho).max() < 1e-9
-    assert np.abs(found.kernel(1, 0.5).numpy() - kernel(1, 0.5)).max() < 1e-8
-    assert np.abs(rho - reference(rows, 10, 0.1)[1]).max() > 0.01
 
 
 def test_the_agreement_is_that_of_texts_that_the_directions_were_not_computed_from():
@@ -112,17 +104,14 @@ def test_a_direction_without_variance_is_left_out():
     flat = torch.cat([rows, rows.sum(dim=1, keepdim=True)], dim=1)  # seven dimensions, six of them independent
     found = neighbor_directions(flat, epsilon=0)
     assert found.agreement.shape == (6,)
-    kernel = found.kernel(1, 0.5)
     missing = torch.cat([torch.ones(6), -torch.ones(1)]).double()
-    assert (missing @ kernel).abs().max() < 1e-9
-    assert (kernel @ missing).abs().max() < 1e-9
-    assert neighbor_directions(flat, epsilon=0.1).agreement.shape == (7,)
+    assert (missing @ found.kernel(1, 0.5)).abs().max() < 1e-9
     kernel = found.kernel(power=0, recolor=1)
     assert ((flat - found.mean) @ kernel - (flat - found.mean)).abs().max() < 1e-9
 
 
 def test_equal_rows_count_once_and_leave_their_words_out():
-    rows, words = embeddings(80), character_tfidf(list(dict.fromkeys(corpus_of_words(100)))[:80])
+    rows, words = embeddings(80), character_tfidf(DISTINCT)
     again = [0, 1, 0, *range(2, 80)]
     close = rows[again] + 1e-7 * draw(81, 6, seed=2)
     found = neighbor_directions(close, tfidf=words[[0, 1, 5, *range(2, 80)]])
@@ -131,10 +120,9 @@ def test_equal_rows_count_once_and_leave_their_words_out():
 
 
 def test_blocks_change_nothing(monkeypatch):
-    rows = torch.cat([embeddings(80), embeddings(80)[:20]])
-    words = character_tfidf(list(dict.fromkeys(corpus_of_words(120)))[:100])
+    rows, words = embeddings(80), character_tfidf(DISTINCT)
     whole = neighbor_directions(rows, tfidf=words)
-    monkeypatch.setattr(module, "_BLOCK", 700)  # seven rows at a time
+    monkeypatch.setattr(module, "_BLOCK", 560)  # seven rows at a time
     assert torch.allclose(neighbor_directions(rows, tfidf=words).kernel(1, 0.5), whole.kernel(1, 0.5))
 
 
@@ -145,4 +133,3 @@ def test_too_few_different_rows_are_refused():
             neighbor_directions(few)
     with pytest.raises(ValueError, match="at least 62 different embeddings for neighbors=30, got 61"):
         neighbor_directions(embeddings(61), neighbors=30)
-    assert (fewest_texts(24), fewest_texts(25)) == (50, 52)
