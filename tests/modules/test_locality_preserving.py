@@ -45,11 +45,7 @@ def test_what_it_cannot_be_fitted_on(still_encoder):
     module, statistics = attach(still_encoder)[2], CorpusStatistics.compute(still_encoder, CORPUS)
     with pytest.raises(ValueError, match=r"^statistics must be None"):
         module.fit(statistics=statistics)
-    for corpus, message in (
-        (CORPUS[:49], "at least 50 different embeddings"),
-        ([], "at least one text, got none"),
-        ([*CORPUS, 5], "sentences, row 120"),
-    ):
+    for corpus, message in (([], "at least one text, got none"), ([*CORPUS, 5], "sentences, row 120")):
         with pytest.raises(ValueError, match=message):
             module.fit(corpus)
     assert module.corpus_size == 0
