@@ -90,10 +90,14 @@ def test_an_unfitted_module(still_encoder, attach):
 
 
 def test_only_one_of_them(still_encoder):
-    refined = RepALPostProcessor.attach(still_encoder, lambda_1=0.4, lambda_2=0.0, keywords="rake")
-    for model in (MEMBERS["whitening"](still_encoder), refined):
+    repal = functools.partial(RepALPostProcessor.attach, lambda_1=0.4, lambda_2=0.0, keywords="rake")
+    for attach, model in (
+        (AllButTheTopPostProcessor.attach, MEMBERS["whitening"](still_encoder)),
+        (AllButTheTopPostProcessor.attach, repal(still_encoder)),
+        (repal, repal(still_encoder)),
+    ):
         with pytest.raises(ValueError, match=r"^model must not have \w* attached already"):
-            AllButTheTopPostProcessor.attach(model)
+            attach(model)
 
 
 def test_a_fitted_matrix_is_put_before_a_final_normalize(still_encoder):

@@ -9,7 +9,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WordWeights
 
-from st_extras.modules import RepALPostProcessor
 from st_extras.modules.masked_pooling import MaskedCopyPooling
 from tests.modules.cases import KEYWORDS, LAMBDA_1, attach
 
@@ -91,14 +90,6 @@ def test_half_precision_is_summed_in_float32():
     out = MaskedCopyPooling(2, "mean")(features)["sentence_embedding"]
     assert out.dtype == torch.bfloat16
     assert torch.equal(out[1], tokens[0, 0])
-
-
-def test_detach_gives_the_plain_pooling_back(make_encoder):
-    model = make_encoder(pooling=("cls", "max"))
-    model.set_pooling_include_prompt(False)
-    plain = RepALPostProcessor.detach(attach(model, redundancy="pooled"))[1]
-    assert type(plain) is Pooling
-    assert plain.get_config_dict() == model[1].get_config_dict()
 
 
 def test_poolings_that_pooled_redundancy_cannot_serve(make_encoder):

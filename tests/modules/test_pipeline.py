@@ -6,11 +6,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_extras.modules import (
-    AllButTheTopPostProcessor,
-    RepALPostProcessor,
-    WhiteningPostProcessor,
-)
+from st_extras.modules import AllButTheTopPostProcessor, RepALPostProcessor, WhiteningPostProcessor
 from tests.modules.cases import TEXTS, attach, watch
 
 pytest.importorskip("jieba")
@@ -33,14 +29,13 @@ def test_fit_reads_no_further_than_it_encodes(still_encoder, monkeypatch):
 
 
 def test_a_module_outside_a_model_is_named(still_encoder):
-    module = WhiteningPostProcessor(16)
-    with pytest.raises(ValueError, match=r"WhiteningPostProcessor is not part of a model.*attach"):
-        module.fit(TEXTS)
-    model = SentenceTransformer(modules=[*still_encoder, module], device="cpu")
-    module.fit(TEXTS)
-    model[2] = WhiteningPostProcessor(16)
-    with pytest.raises(ValueError, match="not part of a model"):
-        module.fit(TEXTS)
+    module, replaced = WhiteningPostProcessor(16), WhiteningPostProcessor(16)
+    model = SentenceTransformer(modules=[*still_encoder, replaced], device="cpu")
+    replaced.fit(TEXTS)
+    model[2] = module
+    for outside in (module, replaced):
+        with pytest.raises(ValueError, match=r"WhiteningPostProcessor is not part of a model.*attach"):
+            outside.fit(TEXTS)
 
 
 def test_a_value_that_is_not_finite_is_named_and_changes_nothing(still_encoder, monkeypatch):

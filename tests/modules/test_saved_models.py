@@ -86,41 +86,33 @@ def test_a_loaded_model_can_be_fitted_and_saved_again(still_encoder, tmp_path, r
 
 
 def test_only_the_modules_of_this_package_are_let_in(still_encoder, tmp_path):
-    folder = tmp_path / "saved"
-    attach(still_encoder, keywords="jieba").save(str(folder))
+    attach(still_encoder, keywords="jieba").save(str(tmp_path))
     with pytest.raises(ValueError, match="trust_remote_code=True"):
-        SentenceTransformer(str(folder), device="cpu")
-    listing = folder / "modules.json"
+        SentenceTransformer(str(tmp_path), device="cpu")
+    listing = tmp_path / "modules.json"
     modules = json.loads(listing.read_text())
     modules[1]["type"] = "evil.Pooling"
-    listing.write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match=r"evil\.Pooling"):
-        load(str(folder))
-    listing.write_text(listing.read_text()[:-20])
-    with pytest.raises(ValueError, match=r"modules\.json"):
-        load(str(folder), device="cpu")
+    for text, message in ((json.dumps(modules), r"evil\.Pooling"), ('[{"idx"', r"modules\.json")):
+        listing.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            load(str(tmp_path))
     listing.unlink()
     with pytest.raises(ValueError, match=r"is incomplete: .*modules\.json"):
-        load(str(folder), device="cpu")
+        load(str(tmp_path))
 
 
 def test_a_callable_cannot_be_saved_and_leaves_the_model_that_was_there(still_encoder, tmp_path):
-    attach(still_encoder, keywords=TfidfKeywords.fit(TEXTS)).save(str(tmp_path / "saved"))
-    expected = load(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
+    attach(still_encoder, keywords=TfidfKeywords.fit(TEXTS)).save(str(tmp_path))
+    expected = load(str(tmp_path), device="cpu").encode(TEXTS)
     with pytest.raises(ValueError, match="callable, which cannot be saved"):
-        attach(still_encoder).save(str(tmp_path / "saved"))
-    assert np.array_equal(load(str(tmp_path / "saved"), device="cpu").encode(TEXTS), expected)
+        attach(still_encoder).save(str(tmp_path))
+    assert np.array_equal(load(str(tmp_path), device="cpu").encode(TEXTS), expected)
 
 
-def test_what_is_exported(still_encoder):
-    model = attach(routed(still_encoder), lambda_1=0.0)
-    stock = to_stock(model)
-    assert [type(part).__name__ for part in stock] == ["Router", "Dense", "Normalize"]
-    assert np.abs(stock.encode_query(TEXTS) - model.encode_query(TEXTS)).max() < 1e-6
+def test_what_cannot_be_exported(still_encoder):
     for wrong, message in (
         (attach(still_encoder), "^lambda_1 must be 0"),
         (WhiteningPostProcessor.attach(still_encoder), "to_dense needs the statistics"),
-        (3, "^model must be a SentenceTransformer"),
         (SIFPooling.attach(still_encoder, corpus=CORPUS), "^model must hold only modules that are linear .*SIFPooling"),
     ):
         with pytest.raises(ValueError, match=message):
