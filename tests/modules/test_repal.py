@@ -9,7 +9,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_extras.modules import RepALPostProcessor, load
+from st_extras.modules import RepALPostProcessor, load, to_stock
 from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
 
 pytest.importorskip("jieba")
@@ -41,7 +41,11 @@ def test_one_pass_over_twice_the_rows_and_none_without_a_sentence_term(still_enc
 
 def test_zero_weights_are_the_plain_model_exactly(still_encoder):
     attached = attach(still_encoder, lambda_1=0.0, lambda_2=0.0)
-    assert np.array_equal(attached.encode(TEXTS), still_encoder.encode(TEXTS))
+    plain = still_encoder.encode(TEXTS)
+    assert np.array_equal(attached.encode(TEXTS), plain)
+    attached[2].lambda_2 = LAMBDA_2
+    for model in (attached, to_stock(attached)):
+        assert np.abs(model.encode(TEXTS) - (plain - LAMBDA_2 * attached[2].corpus_mean.numpy())).max() < 1e-6
 
 
 def test_normalize_stays_last_and_dense_stays_before(still_encoder):

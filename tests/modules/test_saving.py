@@ -45,8 +45,6 @@ def load_part(folder: Path, name: str) -> None:
         (REPAL, {"lambda_1": "0.5"}, "lambda_1 must be between 0"),
         (REPAL, {"lambda_1": ...}, "must hold .*lambda_1"),
         (REPAL, {"surprise": 2}, "must hold .*surprise"),
-        (REPAL, {"corpus_size": -1}, "corpus_size must be"),
-        (WHITENING, {"embedding_dimension": 10**9}, "embedding_dimension must be"),
         (WHITENING, {"dimensions": None}, "dimensions must be the one of the saved module"),
     ],
 )
@@ -80,25 +78,13 @@ def test_no_pickle_is_read_or_written(saved, still_encoder, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["config.json", "model.safetensors"]
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("name", [f"{WHITENING}/config.json", f"{WHITENING}/model.safetensors", "repal_keywords.json"])
 def test_a_missing_or_broken_file_is_named(saved, name):
-    path = saved / WHITENING / name
-    content = path.read_bytes()
-    for broken in (content[:-3], b"", b"\xff\xfe\x00", b"[" * 100_000):
-        path.write_bytes(broken)
-        with pytest.raises(ValueError, match=rf"{WHITENING}.{name}"):
-            load_part(saved, WHITENING)
-    path.unlink()
-    with pytest.raises(ValueError, match=rf"saved.{WHITENING} must contain {name}"):
-        load_part(saved, WHITENING)
-
-
-@pytest.mark.parametrize("content", ["", "[1]", '{"name": "yake"}', '{"name": "rake", "surprise": 1}', None])
-def test_a_wrong_keywords_file_is_named(saved, content):
-    path = saved / "repal_keywords.json"
-    path.unlink() if content is None else path.write_text(content)
-    with pytest.raises(ValueError, match=r"repal_keywords\.json"):
-        load(str(saved), device="cpu")
+    path = saved / name
+    for broken in (b"", b"\xff\xfe\x00", b"[1]", b'{"name": "rake", "surprise": 1}', None):
+        path.unlink() if broken is None else path.write_bytes(broken)
+        with pytest.raises(ValueError, match=path.name):
+            load(str(saved), device="cpu")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of a POSIX system")
