@@ -12,6 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from st_extras.functional import cosine_scores
 from st_extras.losses import AdCSELoss
 from tests.helpers import columns, cosine, draw, generator
 from tests.losses.cases import owned
@@ -21,44 +22,15 @@ D = 16
 
 def equation_5(
     queries: Tensor, keys: Tensor, adversaries: Tensor, tau: float, in_batch: bool = True, symmetric: bool = False
-) -> float:
-    total = 0.0
-    h, k, n = queries.tolist(), keys.tolist(), adversaries.tolist()
-    for anchors, others in [(h, k), (k, h)] if symmetric else [(h, k)]:
-        for i, anchor in enumerate(anchors):
-            positive = math.exp(cosine(anchor, others[i]) / tau)
-            denominator = positive
-            if in_batch:
-                for j, other in enumerate(others):
-                    if j != i:
-                        denominator += math.exp(cosine(anchor, other) / tau)
-            for adversary in n:
-                denominator += math.exp(cosine(anchor, adversary) / tau)
-            total -= math.log(positive / denominator) / len(anchors)
-    return total / (2 if symmetric else 1)
-
-
-def slope(m: int, d: int, vectors: Tensor, *arguments: Any) -> float:
-    """The slope of equation 5 along entry d of adversary m, from both sides."""
-    ends = []
-    for shift in (-1e-5, 1e-5):
-        moved = vectors.clone()
-        moved[m, d] += shift
-        ends.append(equation_5(*arguments[:2], moved, *arguments[2:]))
-    return (ends[1] - ends[0]) / 2e-5
-
-
-def measured(queries: Tensor, keys: Tensor, start: Tensor, in_batch: bool, symmetric: bool) -> tuple[float, float]:
-    """The adversaries' mean cosine with the anchors, and their mean share of the softmax at 0.3, as loops."""
-    similar, shares = [], []
+) -> Tensor:
+    """Anchor by anchor; torch's gradient of it is the one to be had."""
+    terms = []
     for anchors, others in [(queries, keys), (keys, queries)] if symmetric else [(queries, keys)]:
-        for i, h in enumerate(anchors):
-            own = [cosine(h, n) for n in start]
-            candidates = [cosine(h, others[j]) for j in range(len(others)) if in_batch or j == i]
-            weights = [sum(math.exp(x / 0.3) for x in side) for side in (own, candidates)]
-            similar += own
-            shares.append(weights[0] / sum(weights))
-    return sum(similar) / len(similar), sum(shares) / len(shares)
+        for i, anchor in enumerate(anchors):
+            negatives = [*adversaries, *(other for j, other in enumerate(others) if in_batch and j != i)]
+            positive, *rest = (torch.cosine_similarity(anchor, x, dim=0) / tau for x in (others[i], *negatives))
+            terms.append(-torch.log(positive.exp() / (positive.exp() + sum(x.exp() for x in rest))))
+    return torch.stack(terms).mean()
 
 
 def make_loss(encoder: SentenceTransformer, **options: Any) -> AdCSELoss:
@@ -87,45 +59,40 @@ def test_adversaries_climb_by_momentum_sgd(encoder, in_batch_negatives, symmetri
         encoder, in_batch_negatives=in_batch_negatives, symmetric=symmetric, adversary_temperature=climbed,
         adversary_learning_rate=rate, adversary_momentum=momentum, adversary_weight_decay=decay,
     ).double()  # fmt: skip
-    places = ((0, 0), (3, 7), (5, D - 1))
-    velocity = dict.fromkeys(places, 0.0)
+    velocity = torch.zeros_like(vectors(loss))
     for step in range(3):
-        start = vectors(loss).clone()
-        value = loss.compute_loss_from_embeddings(batch(step))
-        assert value.item() == pytest.approx(equation_5(*batch(step), start, 0.3, *form), abs=1e-12)
-        similarity, share = measured(*batch(step), start, *form)
-        assert float(loss.instruments["adversary_similarity"]) == pytest.approx(similarity, abs=1e-12)
-        assert float(loss.instruments["adversary_share"]) == pytest.approx(share, abs=1e-12)
-        for m, d in places:
-            gradient = slope(m, d, start, *batch(step), climbed or 0.3, *form)
-            velocity[m, d] = momentum * velocity[m, d] - gradient + decay * start[m, d].item()
-            expected = start[m, d].item() - rate * velocity[m, d]
-            assert vectors(loss)[m, d].item() == pytest.approx(expected, rel=1e-6, abs=1e-8)
-        if climbed:
-            assert abs(slope(0, 0, start, *batch(step), 0.3, *form) - gradient) > 1e-4
+        start, (queries, keys) = vectors(loss).clone().requires_grad_(), batch(step)
+        value = loss.compute_loss_from_embeddings([queries, keys])
+        torch.testing.assert_close(value, equation_5(queries, keys, start, 0.3, *form))
+        (gradient,) = torch.autograd.grad(equation_5(queries, keys, start, climbed or 0.3, *form), start)
+        velocity = momentum * velocity - gradient + decay * start.detach()
+        torch.testing.assert_close(vectors(loss), start.detach() - rate * velocity)
     assert not vectors(loss).requires_grad
+    if form == (True, False):
+        scores = torch.cat([cosine_scores(queries, keys), cosine_scores(queries, start)], dim=1).detach()
+        assert float(loss.instruments["adversary_similarity"]) == pytest.approx(float(scores[:, 4:].mean()))
+        share = (scores / 0.3).softmax(dim=1)[:, 4:].sum(dim=1).mean()
+        assert float(loss.instruments["adversary_share"]) == pytest.approx(float(share))
 
 
 def test_adversaries_from_features_are_the_keys_of_the_first_batches(encoder):
     loss = make_loss(encoder, num_adversaries=7, adversary_start="features", adversary_learning_rate=0.2).double()
-    expected = vectors(make_loss(encoder, num_adversaries=7).double()).tolist()
-    drawn: dict[int, list[float]] = {}
+    expected, drawn = vectors(loss).clone(), []
     for step in range(4):
         queries, keys = batch(step, rows=3)
         with torch.no_grad():
             loss.compute_loss_from_embeddings([queries, keys])  # an evaluation draws nothing
-        value = loss.compute_loss_from_embeddings([queries, keys.clone().requires_grad_()])
-        assert value.item() == pytest.approx(equation_5(queries, keys, torch.tensor(expected), 0.3), abs=1e-6)
-        now = vectors(loss).tolist()
-        for m in range(3 * step, min(3 * step + 3, 7)):  # the last of the third batch's keys find no place
-            key = keys[m - 3 * step].tolist()
-            drawn[m] = [x / math.hypot(*key) for x in key]
-            assert now[m] == pytest.approx(drawn[m], abs=1e-12)
+        value = loss.compute_loss_from_embeddings([queries, keys])
+        torch.testing.assert_close(value, equation_5(queries, keys, expected, 0.3))
+        new = slice(3 * step, min(3 * step + 3, 7))  # the last of the third batch's keys find no place
+        drawn += [key / key.norm() for key in keys][: max(0, new.stop - new.start)]
+        for m in range(7)[new]:
+            torch.testing.assert_close(vectors(loss)[m], drawn[m])
             assert not loss.state_dict()["adversaries.velocity"][m].any()
         if step:
-            assert now[0] != pytest.approx(expected[0], abs=1e-4), "adversaries climb as soon as they are drawn"
-        expected = now
-    angles = [math.degrees(math.acos(cosine(drawn[m], expected[m]))) for m in range(7)]
+            assert not torch.allclose(vectors(loss)[0], expected[0]), "adversaries climb as soon as they are drawn"
+        expected = vectors(loss).clone()
+    angles = [math.degrees(math.acos(cosine(x, y))) for x, y in zip(drawn, expected, strict=True)]
     assert float(loss.instruments["adversary_angle"]) == pytest.approx(sum(angles) / 7, abs=1e-6)
     assert sum(angles) > 7
 
@@ -160,18 +127,15 @@ def test_keys_come_from_the_momentum_encoder_and_teach_nothing(make_encoder, sen
             mine.mul_(0.9).add_(0.1 * theirs)
         own = [p if shared_head else 0.9 * q + 0.1 * p for p, q in zip(head, own, strict=True)]
         keys = torch.tanh(copied(dict(features[1]))["sentence_embedding"] @ own[0].T + own[1])
-    value = loss(features)
-    value.backward()
-    found = [p.grad.clone() for p in (*head, *model.parameters()) if p.grad is not None]
-    loss.zero_grad()
+    values, gradients = [], []
     queries = torch.tanh(model(dict(features[0]))["sentence_embedding"] @ head[0].T + head[1])
-    assert value.item() == pytest.approx(equation_5(queries, keys, vectors(loss), 0.3), abs=1e-5)
-    with_keys = make_loss(model, adversary_learning_rate=0.0)
-    with_keys.load_state_dict({"adversaries.vectors": vectors(loss)}, strict=False)
-    with_keys.compute_loss_from_embeddings([queries, keys]).backward()  # keys without a graph
-    expected = [p.grad for p in (*head, *model.parameters()) if p.grad is not None]
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+    for value in (loss(features), equation_5(queries, keys, vectors(loss), 0.3)):
+        loss.zero_grad()
+        value.backward()
+        values.append(value)
+        gradients.append([p.grad.clone() for p in (*head, *model.parameters()) if p.grad is not None])
+    torch.testing.assert_close(*values)
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-6)
 
 
 def test_bad_inputs(encoder):

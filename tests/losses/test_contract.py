@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor, nn
 
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss
-from st_extras.training import LossStateCallback
 from tests.fixtures import SENTENCES
-from tests.helpers import Wrapped, arguments, count_rows, differing, fit, snapshot, some_fast, train
+from tests.helpers import Wrapped, count_rows, differing, fit, snapshot, some_fast, train
 from tests.losses.cases import CASES, EDGES, MINI_BATCHED, PLAIN, STATES, instruments, owned, total
 
 every = pytest.mark.parametrize("name", some_fast(CASES, PLAIN))
@@ -258,42 +256,7 @@ def test_fit(encoder, tmp_path, name):
     assert all(value.isfinite().all() for value in after.values() if value.is_floating_point())
 
 
-def test_all_losses_in_one_training_of_adapters_with_prompts(encoder, tmp_path):
-    """A dictionary of losses, on two columns where they take two; of the encoder, only the adapters move."""
-    peft = pytest.importorskip("peft")
-    encoder.add_adapter(peft.LoraConfig(r=2, target_modules=["query", "value"]))
-    names = [name.replace(",", "") for name in PLAIN]
-    losses = {short: CASES[name].make(encoder) for short, name in zip(names, PLAIN, strict=True)}
-    data = {short: Dataset.from_dict(CASES[name].data(2)) for short, name in zip(names, PLAIN, strict=True)}
-    before, plain = {short: snapshot(loss) for short, loss in losses.items()}, snapshot(encoder)
-    prompts = {"sentence": "the red ", "masked": "the red ", "positive": "the red "}
-    trainer = SentenceTransformerTrainer(
-        encoder,
-        args=arguments(tmp_path, prompts=prompts, gradient_accumulation_steps=2, bf16=True),
-        train_dataset=DatasetDict(data),
-        loss=losses,
-    )
-    LossStateCallback.attach(trainer)
-    trainer.train()
-    changed = differing(plain, snapshot(encoder))
-    assert changed
-    assert all("lora" in name for name in changed)
-    for short, loss in losses.items():
-        assert owned(loss, encoder).keys() <= differing(before[short], snapshot(loss)), short
-
-
-# ---- the model card, batches of one
-
-
-def test_the_settings_are_in_the_card(encoder):
-    unnamed = {"generator", "frequency_table", "complementary_model", "complementary_table", "decoder_dropout"}
-    for name, case in CASES.items():
-        config = case.make(encoder).get_config_dict()
-        json.dumps(config)
-        assert set(case.kind.__init__.__kwdefaults__) - unnamed - config.keys() == set(), name
-        for key, value in case.options.items():
-            if key not in unnamed:
-                assert config[key] == (list(value) if isinstance(value, tuple) else value), key
+# ---- batches of one
 
 
 @pytest.mark.parametrize(

@@ -80,24 +80,23 @@ def test_another_encoder_is_refused(still_encoder, make_encoder):
 
 
 def test_another_prompt_is_refused(still_encoder, tmp_path):
-    still_encoder.prompts = {"query": "the dog "}
+    still_encoder.prompts, options = {"query": "the dog "}, {"prompt_name": "query"}
     plain = CorpusStatistics.compute(still_encoder, CORPUS)
-    by_name = CorpusStatistics.compute(still_encoder, CORPUS, encode_options={"prompt_name": "query"})
-    by_text = CorpusStatistics.compute(still_encoder, CORPUS, encode_options={"prompt": "the dog "})
+    prompted = CorpusStatistics.compute(still_encoder, CORPUS, encode_options=options)
     with pytest.raises(ValueError, match="got the prompt '' here and 'the dog ' there"):
-        plain + by_name
-    by_name.save(tmp_path / "prompted")
-    assert (CorpusStatistics.load(tmp_path / "prompted") + by_text).count == 128
+        plain + prompted
+    prompted.save(tmp_path / "prompted")
+    prompted = CorpusStatistics.load(tmp_path / "prompted")
     module = AllButTheTopPostProcessor.attach(still_encoder, components=0)[2]
-    for given, options in ((by_name, {}), (plain, {"prompt": "the dog "})):
+    for given, other in ((prompted, {}), (plain, {"prompt": "the dog "})):
         with pytest.raises(ValueError, match=r"^statistics must come from .*the prompt .*: give prompt="):
-            module.fit(statistics=given, encode_options=options)
-    expected = still_encoder.encode(CORPUS, prompt_name="query").astype(np.float64).mean(axis=0)
-    for given in ({"statistics": by_name}, {"sentences": CORPUS}):
-        module.fit(**given, encode_options={"prompt_name": "query"})
+            module.fit(statistics=given, encode_options=other)
+    expected = still_encoder.encode(CORPUS, prompt_name="query").mean(axis=0)
+    for given in ({"statistics": prompted}, {"sentences": CORPUS}):
+        module.fit(**given, encode_options=options)
         assert np.abs(module.corpus_mean.numpy() - expected).max() < 1e-5
     still_encoder.default_prompt_name = "query"
-    assert_same(CorpusStatistics.compute(still_encoder, CORPUS), by_name)
+    assert_same(CorpusStatistics.compute(still_encoder, CORPUS), prompted)
 
 
 # --- what is refused ---

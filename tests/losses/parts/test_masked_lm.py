@@ -99,10 +99,9 @@ def test_the_mlm_term_is_the_checkpoints_own(kind, tmp_path, make_encoder):
 
 
 def test_without_a_head_to_use_in_the_checkpoint_there_is_a_new_one(encoder, make_encoder, tmp_path, caplog):
-    config = BertConfig(
-        vocab_size=WORDS, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, tie_word_embeddings=False
-    )
+    config = BertConfig(vocab_size=WORDS, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
     classifier = encoder_of(tmp_path / "classifier", BertForSequenceClassification(config))
+    config.tie_word_embeddings = False
     untied = encoder_of(tmp_path / "untied", BertForMaskedLM(config))
     deleted = make_encoder(with_head=True)
     deleted.transformers_model.config._name_or_path = "nobody/nothing"
