@@ -33,15 +33,12 @@ def test_it_works_or_is_refused(encoder, name, wrapper):
             wrapped(features, None)
         assert "adversary" not in str(differing(before, snapshot(loss)))
         return
-    optimizer = torch.optim.SGD([parameter for parameter in wrapped.parameters() if parameter.requires_grad], lr=0.01)
     for _ in range(2):  # the first may be a warm-up
         value = wrapped(features, None)
         assert value.dim() == 0
         assert value.isfinite()
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-    assert any(name.startswith("model.") for name in differing(before, snapshot(loss)))
+    value.backward()
+    assert any(parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters())
     assert loss.state_dict().get("steps", 2) == 2  # however often the loss runs for one batch
 
 

@@ -7,8 +7,6 @@ from sentence_transformers import SentenceTransformer
 from st_extras.encoders import load_encoder
 from tests.modules.cases import LAMBDA_1, attach, reference
 
-pytest.importorskip("jieba")
-
 TURNS = (
     "{% for message in messages %}[CLS] {{ message['role'] }} the cat : {{ CONTENT }} [SEP] {% endfor %}"
     "{% if add_generation_prompt %}a dog : {% endif %} man ."

@@ -12,8 +12,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling, WordWeig
 from st_extras.modules.masked_pooling import MaskedCopyPooling
 from tests.modules.cases import KEYWORDS, LAMBDA_1, attach
 
-pytest.importorskip("jieba")
-
 MODES = ("cls", "lasttoken", "mean", "max", "mean_sqrt_len_tokens", "weightedmean")
 TEXTS = ["a cat sat on the mat", "dog", "on the in a", "the old man read a red book"]  # one token a word
 PROMPT = "the cat: "  # its keyword is kept

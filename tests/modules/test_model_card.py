@@ -12,7 +12,6 @@ from st_extras.training import save_model
 from tests.helpers import columns, train
 from tests.modules.cases import TEXTS
 
-pytest.importorskip("jieba")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 TRAINING = ["loss:SimCSELoss", "### Training Dataset", "`learning_rate`: 0.01", "### Training Logs", "gao2021simcse"]

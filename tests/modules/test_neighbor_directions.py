@@ -24,27 +24,25 @@ def embeddings(count=90, seed=0):
 
 
 def centred(rows):
-    """Unit vectors from the mean to each row, one by one."""
+    """The mean, and the unit vectors from it to each row."""
     rows = np.asarray(rows, dtype=np.float64)
-    mean = sum(rows) / len(rows)
-    return mean, np.array([(row - mean) / np.sqrt(sum((row - mean) ** 2)) for row in rows])
+    away = rows - rows.mean(axis=0)
+    return rows.mean(axis=0), away / np.linalg.norm(away, axis=1, keepdims=True)
 
 
 def nearest_means(z, similarity, neighbors):
-    means = []
-    for i in range(len(z)):
-        others = sorted((j for j in range(len(z)) if j != i), key=lambda j: -similarity(i, j))
-        means.append(sum(z[j] for j in others[:neighbors]) / neighbors)
-    return np.array(means)
+    numbers = range(len(z))
+    nearest = [sorted((j for j in numbers if j != i), key=lambda j: -similarity(i, j))[:neighbors] for i in numbers]
+    return np.array([z[others].mean(axis=0) for others in nearest])
 
 
-def both(z, n, rows):
-    """The sum of (z n^T + n z^T) / 2 over some rows."""
-    return sum((np.outer(z[i], n[i]) + np.outer(n[i], z[i])) / 2 for i in rows)
+def both(z, n):
+    """The sum of (z n^T + n z^T) / 2 over the rows."""
+    return (z.T @ n + n.T @ z) / 2
 
 
 def covariance_of(z, epsilon):
-    c = sum(np.outer(row, row) for row in z) / len(z)
+    c = z.T @ z / len(z)
     return c + epsilon * np.trace(c) / len(c) * np.eye(len(c))
 
 
@@ -52,7 +50,7 @@ def reference(rows, neighbors, epsilon, similarity=None):
     """The generalised eigenproblem M w = rho C w: agreement and a function that gives the kernel."""
     mean, z = centred(rows)
     n = nearest_means(z, similarity or (lambda i, j: z[i] @ z[j]), neighbors)
-    c, m = covariance_of(z, epsilon), both(z, n, range(len(z))) / len(z)
+    c, m = covariance_of(z, epsilon), both(z, n) / len(z)
     rho, w = scipy.linalg.eigh(m, c)  # w^T C w = 1
     rho, w = np.clip(rho[::-1], 1e-3, 1), w[:, ::-1]
 
@@ -87,11 +85,9 @@ def test_the_agreement_is_that_of_texts_that_the_directions_were_not_computed_fr
     n = nearest_means(z, lambda i, j: z[i] @ z[j], 10)
     c, held_out = covariance_of(z, 0.1), []
     for part in torch.tensor(random.Random(7).sample(range(93), 93)).tensor_split(folds):
-        part = part.tolist()
-        others = [i for i in range(93) if i not in part]
-        w = scipy.linalg.eigh(both(z, n, others), c)[1][:, ::-1]
-        m = both(z, n, part) / len(part)
-        held_out.append([w[:, k] @ m @ w[:, k] for k in range(6)])
+        others = np.setdiff1d(range(93), part)
+        w = scipy.linalg.eigh(both(z[others], n[others]), c)[1][:, ::-1]
+        held_out.append(np.diag(w.T @ both(z[part], n[part]) @ w) / len(part))
     rho = np.clip(isotonic_regression(np.mean(held_out, axis=0), increasing=False), 1e-3, 1)
     found = neighbor_directions(rows, folds=folds, seed=7)
     assert np.abs(found.agreement.numpy() - rho).max() < 1e-9

@@ -6,8 +6,6 @@ import pytest
 from st_extras.modules import RepALPostProcessor, load
 from tests.modules.cases import TEXTS, attach, reference
 
-pytest.importorskip("jieba")
-
 
 @pytest.mark.parametrize("include_prompt", [True, False])
 def test_a_prompt_is_never_masked(make_encoder, include_prompt):

@@ -9,8 +9,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_extras.modules import AllButTheTopPostProcessor, RepALPostProcessor, WhiteningPostProcessor
 from tests.modules.cases import TEXTS, attach, watch
 
-pytest.importorskip("jieba")
-
 
 def test_fit_reads_no_further_than_it_encodes(still_encoder, monkeypatch):
     monkeypatch.setattr("st_extras.modules.pipeline._CHUNK", 4)

@@ -12,9 +12,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_extras.modules import RepALPostProcessor, load, to_stock
 from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
 
-pytest.importorskip("jieba")
-
-
 # --- equation 3 ---
 
 

@@ -9,8 +9,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
 from tests.modules.cases import TEXTS, attach
 
-pytest.importorskip("jieba")
-
 
 def routed(model, query=None, **options):
     """A Router whose routes share the encoder and, by default, the pooling."""

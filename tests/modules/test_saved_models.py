@@ -20,8 +20,6 @@ from st_extras.text.keywords import TfidfKeywords
 from tests.modules.cases import TEXTS, attach, corpus_of_words, pairs_and_scores
 from tests.modules.test_routers import routed
 
-pytest.importorskip("jieba")
-
 CORPUS = list(dict.fromkeys(corpus_of_words(160)))[:120]
 
 

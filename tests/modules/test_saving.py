@@ -14,8 +14,6 @@ from st_extras.modules import CorpusStatistics, RepALPostProcessor, WhiteningPos
 from st_extras.training import save_model, train_encoder
 from tests.modules.cases import TEXTS, attach
 
-pytest.importorskip("jieba")
-
 WHITENING, REPAL = "2_WhiteningPostProcessor", "3_RepALPostProcessor"
 
 
