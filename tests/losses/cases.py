@@ -12,7 +12,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor, nn
 
-from st_extras.encoders import EmbeddingTable
 from st_extras.losses import (
     AdCSELoss,
     ConSERTLoss,
@@ -64,13 +63,6 @@ def guide(model: SentenceTransformer) -> SentenceTransformer:
     found: Any = copy.deepcopy(model).eval().requires_grad_(True)
     found.transformers_model.encoder.layer = found.transformers_model.encoder.layer[:-1]
     return found
-
-
-def guide_table(model: SentenceTransformer) -> EmbeddingTable:
-    """The guide's embeddings of what ``data`` and ``EDGES`` hold."""
-    texts = [text for column in columns(SENTENCES, 2).values() for text in column]
-    texts += [text for batch in EDGES for text in batch]
-    return EmbeddingTable.compute(model, guide(model), texts, show_progress_bar=False)
 
 
 @dataclass(frozen=True)
@@ -138,9 +130,6 @@ CASES: dict[str, Case] = {
         refused=HEAD,
     ),
     "dclr, guide": _pair(DCLRLoss, {"complementary_model": guide, "threshold": 0.97}, still=_NONE),
-    "dclr, table, no noise": _pair(
-        DCLRLoss, {"complementary_table": guide_table, "threshold": 0.97, "noise_ratio": 0}, still=_NONE
-    ),
     "dclr, share of start": _pair(DCLRLoss, {"complementary_model": "start", "masked_share": 0.3}, still=_NONE),
     "adcse": _adcse(_ADVERSARIES),
     "adcse, symmetric, no head": _adcse(_ADVERSARIES | {"symmetric": True, "projection": False}),
