@@ -149,22 +149,11 @@ def test_half_precision(still_encoder, name):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_neighbours_in_the_batch_change_no_embedding(still_encoder, name):
-    """Also with a tokenizer that pads on the left, where a BERT's positions would move."""
-    still_encoder.tokenizer.padding_side = "left"
-    case, model = CASES[name], still_encoder.train()
-    loss, seen = case.make(model, **case.still or {}), []
-    features = case.features(model, texts=["a cat", *SENTENCES[:3]])
-    handle = model.register_forward_hook(lambda module, given, output: seen.append((dict(given[0]), output)))
-    loss(features)
-    handle.remove()
-    model.eval()
-    for rows, output in seen:
-        for i, mask in enumerate(rows["attention_mask"].bool()):
-            alone = {key: rows[key][i : i + 1, mask] for key in rows if key.endswith(("ids", "mask", "embeds"))}
-            expected = model(alone)["sentence_embedding"][0]
-            torch.testing.assert_close(output["sentence_embedding"][i], expected, atol=1e-5, rtol=1e-4)
-    assert len({int(mask.sum()) for rows, _ in seen for mask in rows["attention_mask"]}) > 1
+def test_a_tokenizer_that_pads_on_the_left_pads_on_the_right(encoder, name):
+    """Where a BERT's positions would move: tests/encoders/test_padding.py."""
+    encoder.tokenizer.padding_side = "left"
+    CASES[name].make(encoder)
+    assert encoder.tokenizer.padding_side == "right"
 
 
 @pytest.mark.parametrize("name", some_fast([name for name, case in CASES.items() if case.cached], MINI_BATCHED))
