@@ -178,6 +178,18 @@ def total(value: Tensor | dict[str, Tensor]) -> Tensor:
     return torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
 
 
+def step(loss: nn.Module, features: list[dict[str, Any]], rate: float = 0.0) -> Tensor:
+    """A step of SGD, and the value before it; a rate of 0 leaves the gradients to be looked at."""
+    loss.zero_grad()
+    value = total(loss(features))
+    value.backward()
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            if rate and parameter.grad is not None:
+                parameter -= rate * parameter.grad
+    return value.detach()
+
+
 def owned(loss: nn.Module, model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that belong to a loss and are trained, by name."""
     encoder = set(map(id, model.parameters()))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss
 from tests.fixtures import SENTENCES
 from tests.helpers import Wrapped, count_rows, differing, fit, snapshot, some_fast, train
-from tests.losses.cases import CASES, EDGES, MINI_BATCHED, PLAIN, STATES, instruments, owned, total
+from tests.losses.cases import CASES, EDGES, MINI_BATCHED, PLAIN, STATES, instruments, owned, step, total
 
 every = pytest.mark.parametrize("name", some_fast(CASES, PLAIN))
 trains = pytest.mark.parametrize("name", some_fast(STATES, ("adcse", "slt-fai", "paser")))
@@ -38,18 +38,6 @@ def still_encoder(make_encoder):
 def unused(name: str) -> bool:
     """BERT's pooler, which no sentence embedding of these encoders passes."""
     return ".pooler." in name
-
-
-def step(loss: nn.Module, features: list[dict[str, Any]], rate: float = 0.0) -> Tensor:
-    """A step of SGD, and the value before it; a rate of 0 leaves the gradients to be looked at."""
-    loss.zero_grad()
-    value = total(loss(features))
-    value.backward()
-    with torch.no_grad():
-        for parameter in loss.parameters():
-            if rate and parameter.grad is not None:
-                parameter -= rate * parameter.grad
-    return value.detach()
 
 
 @every

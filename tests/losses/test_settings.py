@@ -17,7 +17,7 @@ from st_extras.encoders import EmbeddingTable
 from st_extras.losses import ConSERTLoss, PaSeRLoss
 from tests.fixtures import SENTENCES
 from tests.helpers import generator, some_fast
-from tests.losses.cases import KINDS, Case, build, total
+from tests.losses.cases import KINDS, Case, build, step
 
 _ASCENT = {"noise_steps": 2, "noise_step_size": 0.5}
 _STRONG = {"adversary_learning_rate": 0.5}
@@ -76,7 +76,7 @@ A switch is turned.
 ELSEWHERE = {"gather_across_devices", "frequency_table", "on_missing_mask", "mini_batch_size", "mini_batch_num_tokens"}
 """In several processes, without a mask token, or on memory and time alone: shown in tests of their own."""
 UNNAMED = {"complementary_model", "decoder_dropout"}
-"""Not in the card under its name; for the guide's see parts/test_guide.py."""
+"""Not in the card under its name; for the guide's see test_dclr.py."""
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +92,8 @@ def first_steps(built_encoders):
         columns, seen = case.features(model), []
         torch.manual_seed(2)
         for _ in range(3):
-            loss.zero_grad()
-            value = total(loss(columns))
-            value.backward()
-            seen += [value.item(), *(p.grad.norm().item() for p in model.parameters() if p.grad is not None)]
-            with torch.no_grad():
-                for parameter in loss.parameters():
-                    if parameter.grad is not None:
-                        parameter -= 0.1 * parameter.grad
+            seen.append(step(loss, columns, rate=0.1).item())
+            seen += [p.grad.norm().item() for p in model.parameters() if p.grad is not None]
         return tuple(seen)
 
     return run

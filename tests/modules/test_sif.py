@@ -6,6 +6,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.nn.utils.rnn import pad_sequence
 
 from st_extras.modules import SIFPooling, WhiteningPostProcessor
 from st_extras.text.frequency import FrequencyTable
@@ -57,17 +58,14 @@ def test_against_a_loop_in_float64(still_encoder, table, prompt, include_prompt,
 def test_flattened_features(still_encoder, table):
     module = SIFPooling.attach(still_encoder, table, a=A)[1]
     lengths, ids = [3, 1, 4], torch.tensor([[2, 30, 3, 3, 2, 31, 32, 3]])
-    tokens = torch.randn(1, 8, 16, generator=torch.Generator().manual_seed(0))
-    ends = torch.tensor([0, *lengths]).cumsum(dim=0)
-    for extra in ({}, {"prompt_length": torch.tensor([1])}):
-        module.include_prompt = not extra
-        flat = module({"token_embeddings": tokens, "input_ids": ids, "cu_seq_lens_q": ends, **extra})
-        padded = [
-            torch.nn.utils.rnn.pad_sequence(x[0].split(lengths), batch_first=True) for x in (tokens, ids, ids * 0 + 1)
-        ]
-        names = ("token_embeddings", "input_ids", "attention_mask")
-        rows = module({**dict(zip(names, padded, strict=True)), **extra})
-        assert torch.allclose(flat["sentence_embedding"], rows["sentence_embedding"], atol=1e-6)
+    flat = {"token_embeddings": torch.randn(1, 8, 16), "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    rows = {key: pad_sequence(value[0].split(lengths), batch_first=True) for key, value in flat.items()}
+    del flat["attention_mask"]
+    flat["cu_seq_lens_q"] = torch.tensor([0, *lengths]).cumsum(dim=0)
+    for prompt in ({}, {"prompt_length": torch.tensor([1])}):
+        module.include_prompt = not prompt
+        found, expected = (module({**features, **prompt})["sentence_embedding"] for features in (flat, rows))
+        torch.testing.assert_close(found, expected)
 
 
 def test_saved_and_loaded_to_the_bit_and_fitted_again(still_encoder, table, tmp_path):
