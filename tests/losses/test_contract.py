@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss
 from tests.fixtures import SENTENCES
