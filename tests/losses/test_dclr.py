@@ -27,14 +27,6 @@ def equation_6(a: Tensor, b: Tensor, noise: Tensor, alpha: list[list[int]], tau:
     return torch.stack(terms).mean()
 
 
-def quantile(cosines: Tensor, share: float) -> float:
-    """The cosine that a share of the pairs i != j reaches, between the two pairs next to it, as a plain loop."""
-    pairs = sorted(float(cosines[i][j]) for i in range(len(cosines)) for j in range(len(cosines)) if i != j)
-    place = (1 - share) * (len(pairs) - 1)
-    below = pairs[math.floor(place)]
-    return below + (place - math.floor(place)) * (pairs[math.ceil(place)] - below)
-
-
 def ascended(anchors: Tensor, steps: int, *, norm: str, std: float, ratio: float, tau: float) -> Tensor:
     """Noise drawn by ``generator(4)`` after steps of length 0.3 up the mean of L_U, by torch's gradients (eq. 2-4)."""
     noise = torch.randn(round(ratio * len(anchors)), anchors.size(1), generator=generator(4), dtype=torch.float64)
@@ -119,19 +111,19 @@ def test_equation_6_with_a_guide(make_encoder, sentences, kind, count, size, sha
         batch = [column[chosen] for column in texts]
         value = loss([model.train().preprocess(column) for column in batch])
         embedded = [guide.encode(column, convert_to_tensor=True).double() for column in batch]
-        similar = [[cosine(x, y) for y in embedded[-1]] for x in embedded[0]]
+        similar = torch.tensor([[cosine(x, y) for y in embedded[-1]] for x in embedded[0]]).double()
+        others = similar[~torch.eye(len(similar), dtype=torch.bool)]  # of i != j
         if share is not None:
-            seen.append(quantile(torch.tensor(similar), share))
+            seen.append(others.quantile(1 - share).item())
             phi = sum(seen) / len(seen)
             assert float(loss.instruments["threshold"]) == pytest.approx(phi, abs=1e-5)
         own = [model.encode(column, convert_to_tensor=True).double() for column in batch]
-        alpha = [[0 if x >= phi else 1 for x in row] for row in similar]
-        masked = sum(1 - alpha[i][j] for i in range(len(alpha)) for j in range(len(alpha)) if i != j)
+        alpha = (similar < phi).int().tolist()
         expected = equation_6(own[0], own[-1], torch.empty(0, 16), alpha, 0.5, positive=share is None)
         assert value.item() == pytest.approx(expected.item(), abs=1e-4)
-        pairs = len(alpha) * (len(alpha) - 1)
-        assert 0 < masked < pairs
-        assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked / pairs, abs=1e-6)
+        masked = float((others >= phi).double().mean())
+        assert 0 < masked < 1
+        assert float(loss.instruments["masked_negatives"]) == pytest.approx(masked, abs=1e-6)
     value.backward()
     assert not differing(before, snapshot(guide))
     assert guide is model or all(p.grad is None for p in guide.parameters())
