@@ -137,7 +137,7 @@ def test_half_precision(still_encoder, name):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_a_tokenizer_that_pads_on_the_left_pads_on_the_right(encoder, name):
+def test_left_padding_becomes_right_padding(encoder, name):
     """Where a BERT's positions would move: tests/encoders/test_padding.py."""
     encoder.tokenizer.padding_side = "left"
     CASES[name].make(encoder)
