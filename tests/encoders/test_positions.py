@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.encoders.forward import forward_pass, without_dropout
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.positions import SCHEMES, InputWays, find_input_ways, position_ids
 from st_extras.encoders.structure import content_mask
 from st_extras.losses.parts.views import TwoViews
@@ -63,14 +64,14 @@ def test_what_an_encoder_takes(sentences, tmp_path, name, side):
         torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
 
 
-def test_finding_out_draws_nothing_and_leaves_the_modes(make_encoder):
+@pytest.mark.parametrize("find_out", [find_input_ways, fix_padding_side])
+def test_finding_out_draws_nothing_and_leaves_the_modes(make_encoder, find_out):
     model = make_encoder(dropout=0.5).train()
     model[0].eval()
     modes, state = [module.training for module in model.modules()], torch.get_rng_state()
-    assert find_input_ways(model) == BY_PLACE
+    find_out(model)
     assert [module.training for module in model.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state)
-    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_one_token_tells_nothing_of_order(encoder):
