@@ -11,7 +11,6 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from torch import nn
 
 from st_extras.encoders import load_encoder
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
@@ -51,11 +50,6 @@ FORMS += [("simcse", "float32", False)]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return build_decoder(tmp_path_factory.mktemp("lora") / "llama")
-
-
-@pytest.fixture
-def decoder(folder):
-    return load(folder)
 
 
 def load(folder: Path, **options: Any) -> SentenceTransformer:
@@ -107,28 +101,12 @@ def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_befo
 def test_the_best_weights_are_merged(folder, tmp_path):
     model, short = load(folder), load(folder)
     options: dict[str, Any] = {"lora": 4, "lr_scheduler_type": "constant"}
-    evaluator = ScriptedEvaluator([0.1, 0.9, 0.2, 0.3])
-    run = short_training(model, tmp_path / "out", SimCSELoss, max_steps=6, evaluator=evaluator, **options)
+    evaluator = ScriptedEvaluator([0.1, 0.9, 0.2])
+    run = short_training(model, tmp_path / "out", SimCSELoss, max_steps=4, evaluator=evaluator, **options)
     assert run.best_step == 2
     short_training(short, tmp_path / "short", SimCSELoss, max_steps=2, **options)
     for name, value in snapshot(short).items():
         torch.testing.assert_close(snapshot(model)[name], value)
-
-
-def test_a_training_that_fails_leaves_the_model(decoder, tmp_path):
-    class Failing(nn.Module):
-        def __init__(self, model: SentenceTransformer) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, features: Any, labels: Any = None) -> Any:
-            raise RuntimeError("no")
-
-    plain = snapshot(decoder)
-    with pytest.raises(RuntimeError, match="no"):
-        short_training(decoder, tmp_path / "out", Failing, lora=4)
-    assert differing(plain, snapshot(decoder)) == set()
-    assert all(parameter.requires_grad for parameter in decoder.parameters())
 
 
 def test_a_frozen_encoder_is_trained_by_its_adapters_and_half_precision_causes_a_warning(folder, tmp_path, caplog):
