@@ -62,13 +62,6 @@ def test_copy_is_exact_when_made_and_at_the_first_update(encoder, sentences, cha
     torch.testing.assert_close(momentum_encoder(features), encoder(dict(features))["sentence_embedding"].detach())
 
 
-def test_the_dtype_is_followed_later_too(encoder):
-    momentum_encoder = MomentumEncoder(encoder, 0.9)
-    momentum_encoder.update(encoder)
-    momentum_encoder.update(encoder.double())
-    assert {p.dtype for p in momentum_encoder.encoder.parameters()} == {torch.float64}
-
-
 def test_later_updates_follow_equation_4(make_encoder):
     encoder, momentum = make_encoder().double(), 0.9
     encoder.register_buffer("statistic", torch.zeros(3))
@@ -113,21 +106,6 @@ def test_refuses_what_the_trainer_would_replace(encoder, make_encoder):
     encoder[1].held = nn.ModuleDict({"model": make_encoder()})
     with pytest.raises(ValueError, match=r"'1\.held\.model'"):
         MomentumEncoder(encoder)
-
-
-def test_match_prepares_for_a_state_of_another_structure(make_encoder):
-    encoder = make_encoder()
-    add_adapter(encoder)
-    trained = MomentumEncoder(encoder)
-    trained.update(encoder)
-    shift(encoder)
-    trained.update(encoder)
-    later = make_encoder()
-    fresh = MomentumEncoder(later)
-    add_adapter(later)
-    fresh.match(later)
-    fresh.load_state_dict(trained.state_dict())
-    assert not differing(snapshot(trained), snapshot(fresh))
 
 
 def test_other_parameters_after_the_first_update_are_refused(encoder):

@@ -40,23 +40,17 @@ class Run:
         options: settings beside the case's.
         alone: settings of the one process beside those.
         columns: number of columns of its data.
-        draws: whether it draws: then one process takes the two halves of a batch one after the other, each with the
-            random numbers of its rank; else it takes the whole batch at once.
     """
 
     case: Case
     options: dict[str, Any] = field(default_factory=dict)
     alone: dict[str, Any] = field(default_factory=dict)
     columns: int = 2
-    draws: bool = False
 
     def make(self, model: SentenceTransformer, ranks: Sequence[int]) -> nn.Module:
         """The loss; heads, decoders, discriminators and adversaries start apart on two ranks."""
         alone = self.alone if len(ranks) > 1 else {}
-        loss: nn.Module = self.case.make(model, seed=ranks[0], **self.options | alone).double()
-        if self.draws:
-            Streams(loss, ranks)
-        return loss
+        return self.case.make(model, seed=ranks[0], **self.options | alone).double()
 
 
 _ALL = {"gather_across_devices": True}
@@ -76,7 +70,6 @@ def _over(base: Any, **options: Any) -> Case:
 RUNS = {
     "simcse": Run(CASES["simcse"], _ALL),
     "simcse, head, mini-batches": Run(CASES["simcse, head"], **_CUT),
-    "consert, cutoff": Run(CASES["consert"], draws=True),
     "consert, mini-batches": Run(CASES["consert"], _CUT["options"] | _DROPOUT, _CUT["alone"]),
     "dclr": Run(CASES["dclr"], _ALL | {"noise_ratio": 0, "projection": True}),
     "dclr, share, mini-batches": Run(
@@ -85,7 +78,6 @@ RUNS = {
     "dclr, noise of one generator": Run(
         CASES["dclr"], _ALL | {"noise_ratio": 2, "noise_steps": 0, "generator": _generator}, {"noise_ratio": 1}
     ),
-    "dclr, noise of each rank": Run(CASES["dclr, guide"], {"noise_step_size": 0.5}, draws=True),
     "adcse, mini-batches": Run(CASES["adcse"], **_CUT),
     "adcse, tied": Run(CASES["adcse, tied"], _ALL | {"symmetric": True}),
     "adcse, features": Run(CASES["adcse, features"], _ALL),
@@ -94,24 +86,7 @@ RUNS = {
     "incomplete": _one(CASES["incomplete"], EVERY_TOKEN),
     "slt-fai, over adcse": Run(_over(AdCSELoss, num_adversaries=6, adversary_learning_rate=0.1, momentum=0.5)),
     "paser, own output": _one(CASES["paser, own output"]),
-    "paser, masked words": _one(CASES["paser"], draws=True),
 }
-
-
-class Streams:
-    """Gives the sources of a loss the random numbers of one rank, of the next rank in the next forward pass, ..."""
-
-    def __init__(self, loss: nn.Module, ranks: Sequence[int]) -> None:
-        sources = [module for module in loss.modules() if isinstance(module, RandomSource)]
-        streams = [[generator(100 + 10 * i + rank) for i in range(len(sources))] for rank in ranks]
-        calls = [0]
-
-        def before(*_: Any) -> None:
-            for source, stream in zip(sources, streams[calls[0] % len(ranks)], strict=True):
-                source.generator = stream
-            calls[0] += 1
-
-        loss.register_forward_pre_hook(before)
 
 
 def load(folder: str) -> SentenceTransformer:
@@ -121,14 +96,12 @@ def load(folder: str) -> SentenceTransformer:
 def short_training(name: str, encoder: str, output: Path, ranks: Sequence[int]) -> TrainingRun:
     """Take two steps of SGD in float64: two ranks, or the one process, which stands for both."""
     run = RUNS[name]
-    repeated = len(ranks) if run.draws else 1
     return train_encoder(
         load(encoder),
         lambda model: run.make(model, ranks),
         Dataset.from_dict(run.case.data(run.columns, TEXTS)),
         output,
-        batch_size=4 * len(ranks) // repeated,
-        gradient_accumulation_steps=repeated,
+        batch_size=4 * len(ranks),
         learning_rate=0.1,
         max_steps=2,
         no_duplicates=False,
@@ -151,23 +124,20 @@ def gradients(name: str, encoder: str, ranks: Sequence[int], *, sharded: bool = 
     """The gradients of one batch, the halves of which two ranks take, in shards of FSDP 2, or the one process."""
     model, run = load(encoder), RUNS[name]
     loss = run.make(model, ranks)
-    halves = [slice(4 * rank, 4 * rank + 4) for rank in ranks]
-    batches = halves if run.draws else [slice(halves[0].start, halves[-1].stop)]
-    features = [run.case.features(model, run.columns, TEXTS[rows]) for rows in batches]
+    features = run.case.features(model, run.columns, TEXTS[4 * ranks[0] : 4 * ranks[-1] + 4])
     if sharded:
         mesh = init_device_mesh("cpu", (2,))
         for layer in model[0].auto_model.encoder.layer:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
-    for batch in features:
-        (loss(batch) / len(batches)).backward()
+    loss(features).backward()
     found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     return {name: cast(Any, value).full_tensor() if sharded else value for name, value in found.items()}
 
 
 # --- in two processes ---
 
-SHARDED = ("simcse", "consert, mini-batches", "dclr, noise of each rank")
+SHARDED = ("simcse", "consert, mini-batches", "dclr, noise of one generator")
 """Runs whose losses own no parameters and need none of the model's."""
 
 
