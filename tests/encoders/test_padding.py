@@ -14,6 +14,7 @@ from st_extras.encoders.padding import fix_padding_side
 from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SimCSELoss
 from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable
+from st_extras.training.arguments import check_model
 from tests.architectures.encoders import build
 from tests.fixtures import SENTENCES
 from tests.helpers import count_rows, some_fast
@@ -66,6 +67,7 @@ WAYS = {
     "another pooling": lambda model: modules.SIFPooling.attach(model, table_of(model)),
     "masked copies": lambda model: modules.RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, keywords="rake"),
     "hybrid search": lambda model: HybridSearch(model, SENTENCES),
+    "any loss in train_encoder": check_model,
 }
 
 

@@ -25,21 +25,6 @@ def test_sentences_become_one_column_and_empty_texts_are_refused_or_skipped_in_a
         assert [row["a"] for row in training_dataset(data.to_iterable_dataset())] == ["x", "z"]
 
 
-def test_padding_goes_right_where_it_would_shift_positions(encoder):
-    """Also for a loss of Sentence Transformers, which does not look."""
-    encoder.tokenizer.padding_side = "left"
-    arguments.check_model(encoder)
-    assert encoder.tokenizer.padding_side == "right"
-
-
-def test_a_large_data_set_is_sampled_by_hashes(monkeypatch):
-    data = Dataset.from_dict({"sentence": SENTENCES})
-    assert arguments.batch_sampler(data, True) == "no_duplicates"
-    assert arguments.batch_sampler(data, False) == "batch_sampler"
-    monkeypatch.setattr(arguments, "HASHED_FROM", 8)
-    assert arguments.batch_sampler(data, True) == "no_duplicates_hashed"
-
-
 @pytest.mark.parametrize(
     ("texts", "warned"),
     [
