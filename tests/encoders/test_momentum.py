@@ -62,6 +62,13 @@ def test_copy_is_exact_when_made_and_at_the_first_update(encoder, sentences, cha
     torch.testing.assert_close(momentum_encoder(features), encoder(dict(features))["sentence_embedding"].detach())
 
 
+def test_the_dtype_is_followed_later_too(encoder):
+    momentum_encoder = MomentumEncoder(encoder, 0.9)
+    momentum_encoder.update(encoder)
+    momentum_encoder.update(encoder.double())
+    assert {p.dtype for p in momentum_encoder.encoder.parameters()} == {torch.float64}
+
+
 def test_later_updates_follow_equation_4(make_encoder):
     encoder, momentum = make_encoder().double(), 0.9
     encoder.register_buffer("statistic", torch.zeros(3))

@@ -1,7 +1,6 @@
 """Sentences from files and data sets: every format, and an error that names the line for every fault."""
 
 import datasets
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -61,14 +60,6 @@ def test_a_faulty_file_is_refused(tmp_path, name, content, message):
 def test_what_holds_no_sentences_is_refused(source, message):
     with pytest.raises(ValueError, match=rf"^{message}"):
         list(iterate_sentences(source))
-
-
-def test_lists_columns_and_generators_are_iterated():
-    column = datasets.Dataset.from_dict({"a": ["one"]})["a"]
-    for source in (["one"], iter(["one"]), {"one"}, pd.Series(["one"]), np.array(["one"]), column):
-        assert list(iterate_sentences(source)) == ["one"]
-    with pytest.raises(ValueError, match=r"^column must"):
-        list(iterate_sentences(["one"], "text"))
 
 
 def test_passages_are_cut_at_words_and_at_characters_of_scripts_without_spaces():

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders import load_encoder
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
+from st_extras.text import PhraseMasking
 from st_extras.training.trainer import TRAINED
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
 from tests.fixtures import SENTENCES
@@ -36,13 +36,7 @@ LOSSES: dict[str, Case] = {
     "slt-fai": Case(SLTFAILoss, {"on_missing_mask": "delete"}),
     "paser": Case(PaSeRLoss, {"on_missing_mask": "delete", "mlm_weight": 0}),
 }
-PHRASES = Dataset.from_dict(
-    {
-        "sentence": SENTENCES,
-        "masked": [" ".join(sentence.split()[2:]) for sentence in SENTENCES],
-        "phrase": [" ".join(sentence.split()[:2]) for sentence in SENTENCES],
-    }
-)
+PHRASES = PhraseMasking(mask_token=None, on_missing_mask="delete").dataset(SENTENCES)
 FORMS = [(loss, "bfloat16", True) for loss in LOSSES if "base model" not in loss]
 FORMS += [("simcse", "float32", False)]
 
