@@ -30,7 +30,7 @@ def test_there_is_one_bar_and_a_warning_has_a_line_of_its_own(encoder, tmp_path,
     lines = [line.strip() for line in re.split(r"[\r\n]", shown.getvalue()) if line.strip()]
     others = [line for line in lines if not re.match(r"Training: +\d+%\|", line)]
     assert others == ["Something is odd."] * 4
-    assert any(re.search(r" 2/4 \[.*, loss=[\d.e-]+, score=0\.25\]", line) for line in lines)
-    assert re.search(r" 4/4 \[.*, loss=[\d.e-]+, score=0\.75\]", lines[-1])
+    assert any(re.search(r" 2/4 \[.*, loss=[\d.e-]+, dev score=0\.25\]", line) for line in lines)
+    assert re.search(r" 4/4 \[.*, loss=[\d.e-]+, dev score=0\.75\]", lines[-1])
     assert encoder.model_card_data.widget != []  # the bar of these examples is hidden, not their choice
     assert root.handlers == []
