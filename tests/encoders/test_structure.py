@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -6,6 +8,8 @@ from sentence_transformers.sentence_transformer.modules import Router
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 
+from st_extras.encoders.forward import without_dropout
+from st_extras.encoders.heads import apply_head, projection_head
 from st_extras.encoders.structure import (
     content_mask,
     embedding_dimension,
@@ -15,7 +19,7 @@ from st_extras.encoders.structure import (
 )
 from st_extras.losses import ConSERTLoss, PaSeRLoss, SimCSELoss
 from tests.fixtures import build_byte_level_encoder
-from tests.helpers import Wrapped
+from tests.helpers import Wrapped, draw
 
 
 def test_the_dimensions_of_sentences_and_of_tokens(encoder):
@@ -25,6 +29,23 @@ def test_the_dimensions_of_sentences_and_of_tokens(encoder):
         assert (embedding_dimension(model), token_embedding_dimension(model)) == (5, 16)
     with pytest.raises(ValueError, match="must have a Pooling"):
         embedding_dimension(SentenceTransformer(modules=[nn.Identity()], device="cpu"))
+
+
+def test_every_module_gets_its_own_mode_back(encoder):
+    encoder.train()
+    encoder[0].eval()
+    before = [module.training for module in encoder.modules()]
+    assert len(set(before)) == 2
+    with suppress(RuntimeError), without_dropout(encoder):
+        assert not any(module.training for module in encoder.modules())
+        encoder.train()  # what is done inside is undone too
+        raise RuntimeError
+    assert [module.training for module in encoder.modules()] == before
+
+
+def test_a_head_refuses_truncated_embeddings():
+    with pytest.raises(ValueError, match="4 dimensions, got 3"):
+        apply_head(projection_head(4), [draw(2, 3)])
 
 
 # ---- content

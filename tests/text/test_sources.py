@@ -117,11 +117,8 @@ def test_a_stream_of_many_files_is_split_by_its_files(tmp_path):
 
 
 def test_a_shard_is_checked():
-    assert check_shard([3, 16]) == parse_shard("3/16") == parse_shard(" 3 / 16") == (3, 16)
-    for wrong in ((16, 16), (-1, 4), (0, 0)):
-        with pytest.raises(ValueError, match=r"^shard's (index|count)"):
-            list(iterate_sentences(ROWS, shard=wrong))
-    for wrong in ("", "3", "1/2/3", "16/16"):
+    assert check_shard([3, 16]) == parse_shard(" 3 / 16") == (3, 16)
+    for wrong in ("", "3", "1/2/3", "16/16", "-1/4", "0/0"):
         with pytest.raises(ValueError, match=r"^shard"):
             parse_shard(wrong)
 
