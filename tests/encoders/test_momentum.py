@@ -115,6 +115,14 @@ def test_refuses_what_the_trainer_would_replace(encoder, make_encoder):
         MomentumEncoder(encoder)
 
 
+def test_other_parameters_after_the_first_update_are_refused(encoder):
+    momentum_encoder = MomentumEncoder(encoder)
+    momentum_encoder.update(encoder)
+    add_adapter(encoder)
+    with pytest.raises(ValueError, match="parameters have changed"):
+        momentum_encoder.update(encoder)
+
+
 @pytest.mark.parametrize("frozen_before", [True, False])
 def test_frozen_parameters_are_the_models_own(encoder, frozen_before):
     """LoRA: the copy holds adapters, not another base."""
