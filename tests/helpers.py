@@ -139,14 +139,6 @@ def count_rows(model: nn.Module) -> Iterator[list[int]]:
         handle.remove()
 
 
-def padded(features: dict[str, Any], more: int = 5) -> dict[str, Any]:
-    """The features with ``more`` columns of padding."""
-    return {
-        key: nn.functional.pad(value, (0, more)) if isinstance(value, Tensor) else value
-        for key, value in features.items()
-    }
-
-
 class Wrapped(nn.Module):
     """What DistributedDataParallel ("module") and torch.compile ("_orig_mod") look like from outside."""
 
