@@ -254,3 +254,22 @@ def test_a_batch_of_one_that_teaches_nothing_causes_one_warning(encoder, caplog,
     assert not caplog.records
     assert [loss(one).item() == 0 for _ in range(3)] == [nothing] * 3
     assert caplog.text.count(f"{kind.__name__} got a batch of one sentence") == nothing
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing_without_dropout(make_encoder, reentrant):
+    """Each layer runs again in the backward pass, without dropout there too, to the same gradients."""
+    gradients, calls = [], []
+    for checkpointed in (False, True):
+        model = make_encoder(dropout=0.5).train()
+        if checkpointed:
+            model.transformers_model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model.transformers_model.enable_input_require_grads()
+        loss = CASES["consert"].make(model)
+        model.transformers_model.encoder.layer[0].attention.register_forward_hook(
+            lambda *_, c=checkpointed: calls.append(c)
+        )
+        step(loss, CASES["consert"].features(model))
+        gradients.append([weight.grad for weight in model.parameters() if weight.grad is not None])
+    assert calls == [False, True, True]
+    torch.testing.assert_close(*gradients)

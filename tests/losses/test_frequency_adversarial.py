@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from st_extras.encoders import distributed
 from st_extras.losses import FrequencyAdversarialLoss
 from st_extras.losses.parts.discriminator import Discriminator
 from st_extras.text.frequency import FrequencyTable
@@ -122,3 +123,9 @@ def test_the_running_accuracy_forgets():
     assert discriminator.balanced_accuracy.item() == pytest.approx((2 / 3 + 1) / 2)
     discriminator.observe(logits.flip(1), labels, counted)
     assert discriminator.accuracy.item() == pytest.approx((0.5 * 3 + 1) / (0.5 * 4 + 4))
+
+
+def test_several_processes_need_the_callback(monkeypatch):
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match=r"LossStateCallback\.attach"):
+        Discriminator(3)(torch.zeros(2, 3))

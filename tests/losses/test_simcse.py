@@ -38,3 +38,8 @@ def test_it_is_multiple_negatives_ranking(still_encoder, sentences):
         still_encoder.zero_grad()
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_three_columns_are_refused(encoder):
+    with pytest.raises(ValueError, match=r"one column .* got 3"):
+        SimCSELoss(encoder)([encoder.preprocess(["a cat"])] * 3)
