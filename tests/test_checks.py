@@ -24,6 +24,7 @@ from st_extras.checks import (
     shown,
 )
 from st_extras.encoders import EmbeddingTable
+from st_extras.evaluation import label_scores
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.label_free import LabelFreeComparison
 from st_extras.modules import CorpusStatistics
@@ -109,6 +110,7 @@ TAKE_EMBEDDINGS = {
     "documents": refine_documents,
     "queries": refine_queries,
     "cosines": unrelated_cosines,
+    "labels": lambda rows: label_scores(rows, ["a", "b"] * 50),
     "a comparison": lambda rows: LabelFreeComparison([f"text {i} of {i % 7}" for i in range(100)], rows),
     "statistics": lambda rows: CorpusStatistics(np.asarray(rows).shape[1]).update(rows),
     "a table": lambda rows: EmbeddingTable([[i] for i in range(100)], rows),

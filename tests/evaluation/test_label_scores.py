@@ -26,7 +26,6 @@ from st_extras.evaluation.label_scores import (
     label_numbers,
     linear_probe,
     map_at_r,
-    nearest_labels,
     v_measure,
 )
 from tests.helpers import cosine, draw, generator
@@ -97,15 +96,11 @@ def test_neighbours_are_those_of_plain_loops(data):
     assert knn_accuracies(x[30:], labels[30:], [1], train) == [slow_knn(x[30:], labels[30:], 1, train)]
 
 
-def test_blocks_change_nothing_and_rare_labels_ask_for_few_neighbours(monkeypatch):
+def test_blocks_change_nothing(monkeypatch):
     x, labels = smooth(3)
     whole = (knn_accuracies(x, labels, [1, 5]), map_at_r(x, labels))
     monkeypatch.setattr(module, "_BLOCK", 7 * len(x))
     assert (knn_accuracies(x, labels, [1, 5]), map_at_r(x, labels)) == (whole[0], pytest.approx(whole[1]))
-    monkeypatch.setattr(module, "_BLOCK", 200)
-    labels = torch.tensor([0] * 10 + [1] * 90)
-    found = nearest_labels(draw(100, 3), labels, torch.bincount(labels)[labels] - 1)
-    assert [labels.shape for _, labels in found] == [(2, 9)] * 5 + [(2, 89)] * 45
 
 
 def test_clusters_and_probes_are_scikit_learns():

@@ -51,9 +51,7 @@ def test_an_sts_sample_is_the_correlation_of_ranks():
         expected["wmean"].append(sum(rhos) / len(one))
     for setting, values in expected.items():
         score = paired._sts_score(STSEvaluator(data, setting=setting), cosines)
-        for times in (1, 2):  # each pair twice changes nothing
-            drawn = [np.repeat(np.arange(len(one)), times) for one in data]
-            assert score(drawn) == pytest.approx(np.mean(values))
+        assert score([np.repeat(np.arange(len(one)), 2) for one in data]) == pytest.approx(np.mean(values))
 
 
 TEXTS = [f"{text} {more}" for text in SENTENCES for more in ("a", "b", "c")]

@@ -61,8 +61,8 @@ def test_what_is_wrong_is_named(tmp_path, content, named):
     write(tmp_path / "sts12.tsv", content)
     with pytest.raises(ValueError, match=named):
         load_sts("sts12", tmp_path)
-    for name, source in (("sts13", tmp_path), ("sts17", tmp_path), ("sts12", tmp_path / "none")):
-        with pytest.raises(ValueError, match=r"sts13|sts17|none"):
+    for name, source in (("sts13", tmp_path), ("", tmp_path / "sts12.tsv"), ("sts12", tmp_path / "none")):
+        with pytest.raises(ValueError, match=r"sts13|name must|none"):
             load_sts(name, source)
 
 
