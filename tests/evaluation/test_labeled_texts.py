@@ -7,21 +7,14 @@ from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_score
 from tests.fixtures import SENTENCES
 from tests.helpers import write
 
-FILED = LabeledTexts(["where is my card", 'an "open quote', "one, two"], ["lost", "lost", "3"])
-FILES = {
-    "intents.v2.tsv": 'label\ttext\nlost\t where is my card \nlost\tan "open quote\n\n3\tone, two\n',
-    "a.jsonl": (
-        '{"text": "where is my card", "label": "lost"}\n{"text": "an \\"open quote", "label": "lost"}\n'
-        '{"text": "one, two", "label": 3}\n'
-    ),
-}
 TEXTS = [*SENTENCES, *(f"{sentence} again" for sentence in SENTENCES)]
 LABELS = ["animals", "animals", "animals", "people", "people", "people", "other", "people"] * 2
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_text_files(tmp_path, name):
-    assert load_labeled_texts(write(tmp_path / name, FILES[name])) == FILED
+def test_a_table_is_read(tmp_path):
+    table = 'label\ttext\nlost\t where is my card \nlost\tan "open quote\n\n3\tone, two\n'
+    texts = ["where is my card", 'an "open quote', "one, two"]
+    assert load_labeled_texts(write(tmp_path / "intents.v2.tsv", table)) == LabeledTexts(texts, ["lost", "lost", "3"])
 
 
 def test_columns_are_chosen_by_their_names(tmp_path):

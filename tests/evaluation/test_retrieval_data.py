@@ -104,14 +104,6 @@ def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path, capl
         load_retrieval(tmp_path)
 
 
-def test_a_header_is_asked_for_where_there_is_none(tmp_path):
-    fill(tmp_path, BEIR)
-    (tmp_path / "corpus.jsonl").unlink()
-    write(tmp_path / "corpus.tsv", "d1\tA lost card.\n7\tA loan.\n")
-    with pytest.raises(ValueError, match=r"corpus\.tsv has no column .*first row must be a header"):
-        load_retrieval(tmp_path)
-
-
 def test_missing_files_are_named(tmp_path):
     for name in ("corpus", "queries", "qrels"):
         folder = fill(tmp_path / name, {path: text for path, text in BEIR.items() if not path.startswith(name)})
