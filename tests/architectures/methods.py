@@ -35,12 +35,17 @@ from st_extras.losses.parts.views import TwoViews
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from st_extras.text.frequency import FrequencyTable
 from tests.architectures.encoders import ARCHITECTURES, build
-from tests.architectures.sentences import CORPUS, MORE, PHRASES, SENTENCES
+from tests.architectures.tokenizers import CORPUS
+from tests.fixtures import SENTENCES as ALL
 
 PACKAGE = str(Path(st_extras.__file__).parent)
 EQUAL_VIEWS = re.compile(r"same vector|no dropout")
 """In the warning that the views of this encoder are equal."""
 REMEDY = re.compile(r"\b(use|give|choose|pass|must be)\b", re.IGNORECASE)
+SENTENCES, MORE = ALL[:4], ALL[4:]
+"""The batch, of different lengths, and further sentences."""
+PHRASES = ["mat", "dog", "two birds", "red book"]
+"""A phrase of each of the batch, for PaSeR."""
 KEYWORDS = ["cat", "mat", "dog", "birds", "river", "book"]
 PROMPT = "query: "
 LAMBDAS: dict[str, Any] = {"lambda_1": 0.5, "lambda_2": 0.3, "corpus": MORE}
