@@ -8,8 +8,9 @@ from sentence_transformers.sentence_transformer.modules import BoW
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import set_prompt_template, template_length
 from st_extras.encoders.structure import content_mask
+from tests.architectures.encoders import build
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
-from tests.fixtures import SENTENCES, build_byte_level_encoder, build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 
 TEXTS = ["a cat", *SENTENCES[:2], "{{ 7 * 7 }} {% if %}", 'say "hi" {}', "\u00e9\U0001f600", "<|x|>", ""]
 TEMPLATES = [PROMPT_EOL, "{} {{x}} {% y %} \\n 'z'"]
@@ -19,7 +20,7 @@ TEMPLATES = [PROMPT_EOL, "{} {{x}} {% y %} \\n 'z'"]
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("templates")
     build_encoder(root / "bert", max_seq_length=60)
-    build_byte_level_encoder(root / "roberta")
+    build("RoBERTa", root / "roberta")
     build_decoder(root / "llama")
     return root
 

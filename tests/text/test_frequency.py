@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from st_extras.text import counting
 from st_extras.text.frequency import FrequencyTable
-from tests.fixtures import build_byte_level_encoder
+from tests.architectures.encoders import build
 from tests.helpers import write
 
 
@@ -123,7 +123,7 @@ def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(tmp_path, m
         word_frequency=lambda word, language: 0.0,
     )
     monkeypatch.setitem(sys.modules, "wordfreq", module)
-    tokenizer = build_byte_level_encoder(tmp_path).tokenizer
+    tokenizer = build("RoBERTa", tmp_path).tokenizer
     table = FrequencyTable.from_wordfreq(tokenizer, scale=1000)
     count = dict(zip(table.tokens, table.counts.tolist(), strict=True))
     assert (count["\u0120park"], count["\u0120river"], count["p"]) == (500, 250, 0)
