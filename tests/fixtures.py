@@ -1,10 +1,10 @@
 """Everything the tests need is made here: no model hub, no downloads."""
 
-import builtins
 import copy
 import functools
 import gc
 import os
+import sys
 import types
 from pathlib import Path
 
@@ -16,12 +16,7 @@ import typer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertModel,
-    BertTokenizer,
-)
+from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 
 from st_extras.text.frequency import FrequencyTable
 
@@ -146,14 +141,8 @@ def frequency_table(encoder, sentences):
 @pytest.fixture
 def no_matplotlib(monkeypatch):
     """Refuse to import matplotlib, as if it were not installed."""
-    importing = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return importing(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    for name in {"matplotlib", *(loaded for loaded in sys.modules if loaded.startswith("matplotlib."))}:
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.fixture(scope="module")

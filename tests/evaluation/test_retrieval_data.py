@@ -62,8 +62,6 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
         ("qrels/test.tsv", QRELS + "q1\td1\t9\n", "is judged twice"),
         ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", "line 2 has no column score"),
         ("qrels/test.tsv", "", r"test\.tsv: relevant must"),
-        ("corpus.jsonl", CORPUS + lines({"_id": "7", "text": "x"}), "line 3: the id '7' stands twice"),
-        ("corpus.jsonl", CORPUS + lines({"text": "x"}), "line 3: each document must have an id"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, name, text, message):
