@@ -137,6 +137,8 @@ def test_the_default_metrics():
 
 def test_training_texts_are_the_neighbours_and_what_the_probe_learns_from():
     own = label_scores(X[:60], LABELS[:60], metrics=METRICS)
+    probes = [cross_validated_probe(X[:60], LABELS[:60], seed) for seed in (0, 1, 2)]
+    assert [own["linear_probe"], own["linear_probe_std"]] == [np.mean(probes), np.std(probes)]
     train = {"train_embeddings": X[60:], "train_labels": [str(int(n)) for n in LABELS[60:]]}
     scores = label_scores(X[:60], LABELS[:60], metrics=METRICS, **train)
     assert scores["knn_accuracy"] == knn_accuracies(X[:60], LABELS[:60], [1], (X[60:], LABELS[60:]))[0]

@@ -18,7 +18,7 @@ def sets() -> list[STSDataset]:
     for name, part in (("first", pairs[:16]), ("second", pairs[16:])):
         scores = [float((3 * i) % 5) for i in range(len(part))]
         made.append(
-            STSDataset(name, *map(list, zip(*part, strict=True)), scores, ["x", "x", "y", "y"] * (len(part) // 4))
+            STSDataset(name, *map(list, zip(*part, strict=True)), scores, ["x", "x", "x", "y"] * (len(part) // 4))
         )
     return made
 

@@ -11,7 +11,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from st_extras.encoders import prompts
 from st_extras.evaluation.reporting import bootstrap_interval
-from st_extras.evaluation.retrieval import RetrievalEvaluator, compare_retrieval
+from st_extras.evaluation.retrieval import RetrievalEvaluator, compare_retrieval, fuse_ranks
 from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.text.term_weights import BM25, bm25_weight
 from tests.fixtures import SENTENCES
@@ -69,6 +69,14 @@ def fused_in_a_loop(dense: np.ndarray, bm25: np.ndarray) -> np.ndarray:
                 if side is dense or scores[document] > 0:
                     fused[query, document] += 1 / (60 + rank)
     return fused
+
+
+def test_ranks_below_the_first_hundred_are_not_fused():
+    draw = np.random.default_rng(0)
+    dense, bm25 = draw.integers(0, 40, (3, 150)) / 40, np.maximum(0, draw.integers(-20, 30, (3, 150)))
+    found = fuse_ranks(dense, bm25)
+    assert (found == 0).any()
+    np.testing.assert_allclose(found, fused_in_a_loop(dense, bm25))
 
 
 def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
