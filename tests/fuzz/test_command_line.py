@@ -3,7 +3,6 @@
 import functools
 import io
 import itertools
-import os
 import random
 import re
 import sys
@@ -11,6 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from hypothesis import note
 from hypothesis import strategies as st
@@ -84,18 +84,14 @@ def call(arguments: list[str]) -> str:
             typer's own usage, which has up to four.
     """
     out, err = io.StringIO(), io.StringIO()
-    argv, sys.argv = sys.argv, ["st-extras", *arguments]
-    here = Path.cwd()
-    os.chdir(world.new_folder())  # where relative outputs go
     code: Any = 0
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["st-extras", *arguments])
+        patch.chdir(world.new_folder())  # where relative outputs go
+        try:
             main()
-    except SystemExit as ended:
-        code = ended.code
-    finally:
-        sys.argv = argv
-        os.chdir(here)
+        except SystemExit as ended:
+            code = ended.code
     if code in (0, None):
         return out.getvalue()
     lines = [line for line in err.getvalue().splitlines() if line.strip() and not _NOISE.search(line)]
