@@ -200,7 +200,7 @@ def test_a_querys_own_document_is_no_hit(encoder, caplog):
 
 
 def test_prompts_that_could_both_be_meant_are_warned_of(encoder, caplog):
-    prompts._warn.cache_clear()  # another test may have had this warning, which is given once
+    prompts._warn_once.cache_clear()  # another test may have had this warning, which is given once
     plain = RetrievalEvaluator(SEARCH)(encoder)
     encoder.prompts = {"s2p_query": "he ", "s2s_query": "she "}
     assert RetrievalEvaluator(SEARCH)(encoder) == pytest.approx(plain)
