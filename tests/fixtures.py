@@ -1,10 +1,10 @@
 """Everything the tests need is made here: no model hub, no downloads."""
 
-import builtins
 import copy
 import functools
 import gc
 import os
+import sys
 import types
 from pathlib import Path
 
@@ -16,16 +16,7 @@ import typer
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertModel,
-    BertTokenizer,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaModel,
-)
+from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 
 from st_extras.text.frequency import FrequencyTable
 
@@ -100,27 +91,6 @@ def build_encoder(
     return SentenceTransformer(modules=[transformer, pool], device="cpu")
 
 
-def build_byte_level_encoder(folder: Path) -> SentenceTransformer:
-    """A tiny RoBERTa, whose tokens begin with the space before a word."""
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=special, initial_alphabet=alphabet)
-    backend.train_from_iterator([f"query: {sentence}" for sentence in SENTENCES] * 9, trainer)
-    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
-    names = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), special, strict=True))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=40, **names)
-    tokenizer.save_pretrained(folder)
-    config = RobertaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=64, pad_token_id=1,
-    )  # fmt: skip
-    RobertaModel(config).save_pretrained(folder)
-    return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=40), Pooling(16)], device="cpu")
-
-
 @pytest.fixture(autouse=True)
 def one_environment():
     """Keep ``os.environ``: datasets puts a copy in its place when it maps in processes, and rich reads the first."""
@@ -171,14 +141,8 @@ def frequency_table(encoder, sentences):
 @pytest.fixture
 def no_matplotlib(monkeypatch):
     """Refuse to import matplotlib, as if it were not installed."""
-    importing = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return importing(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    for name in {"matplotlib", *(loaded for loaded in sys.modules if loaded.startswith("matplotlib."))}:
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.fixture(scope="module")

@@ -180,14 +180,9 @@ def docstring_examples(package: ModuleType) -> list[doctest.DocTest]:
     return [found for module in modules for found in doctest.DocTestFinder().find(module) if found.examples]
 
 
-def skipped_lines(example: doctest.DocTest) -> list[str]:
-    """The lines of a docstring's example that are marked +SKIP."""
-    return [line.source for line in example.examples if line.options.get(doctest.SKIP)]
-
-
 def run_example(example: doctest.DocTest) -> None:
     """Run a docstring's example as written; every line of it, so +SKIP is a fault as well."""
-    if skipped := skipped_lines(example):
+    if skipped := [line.source for line in example.examples if line.options.get(doctest.SKIP)]:
         raise AssertionError(f"{example.name} skips {skipped}")
     report: list[str] = []
     if doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=report.append).failed:

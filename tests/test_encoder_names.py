@@ -96,11 +96,9 @@ def test_the_package_stands_in_for_the_hub_with_one_line(caplog, name):
     [
         ("no_hub", "bge-small-en-v15", "out of reach", "BAAI/bge-small-en-v1.5"),
         ("no_hub", "BAAI/BGE-small-EN", "out of reach", "BAAI/bge-small-en-v1.5"),
-        ("no_hub", "demmo", "out of reach", "demo"),
         ("hub", "org/all-MiniLM-L6-v3", "the hub has no such model", DEMO_ID),
         ("hub", "what is this", "the hub has no such model", None),
         ("no_hub", "./my-modle", "no such folder", "my-model"),
-        ("no_hub", "my-modle", "out of reach", "my-model"),
         ("no_hub", "", "no such folder", None),
     ],
 )

@@ -12,7 +12,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
 from tests.architectures import tokenizers as own
-from tests.architectures.sentences import CORPUS
 
 D, HEADS, LAYERS = 16, 2, 2
 _USUAL: dict[str, Any] = {
@@ -43,12 +42,7 @@ _PLAIN_PIECES = ("word pieces", own.BERT, "[CLS] $A [SEP]", {})
 _BYTES = ("byte-level", own.ROBERTA, "<s> $A </s>", {})
 _BERT_BYTES = ("byte-level", own.BERT, "[CLS] $A [SEP]", {})
 _PIECES = ("unigram", own.ROBERTA, "<s> $A </s>", {})
-_BERT_UNIGRAM = (
-    "unigram",
-    own.Special("<pad>", "<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
-    "[CLS] $A [SEP]",
-    {"token_types": True},
-)
+_BERT_UNIGRAM = ("unigram", own.UNIGRAM_BERT, "[CLS] $A [SEP]", {"token_types": True})
 _GPT = ("byte-level", own.GPT, "$A", {"side": "left"})
 _LLAMA = ("unigram", own.LLAMA, "<s> $A", {"side": "left"})
 _QWEN = ("byte-level", own.QWEN, "$A <|endoftext|>", {"side": "left"})
@@ -134,13 +128,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "GPT-NeoX": Architecture("GPTNeoXConfig", _GPT, pooling="lasttoken"),
     "OPT": Architecture(
         "OPTConfig",
-        ("byte-level", own.Special("<pad>", "</s>", bos="</s>", eos="</s>"), "</s> $A", {"side": "left"}),
+        ("byte-level", own.OPT, "</s> $A", {"side": "left"}),
         _USUAL | {"ffn_dim": 2 * D, "word_embed_proj_dim": D},
         "lasttoken",
     ),
     "BLOOM": Architecture(
         "BloomConfig",
-        ("byte-level", own.Special("<pad>", "<unk>", bos="<s>", eos="</s>"), "$A", {"side": "left"}),
+        ("byte-level", own.BLOOM, "$A", {"side": "left"}),
         {"hidden_size": D, "n_layer": LAYERS, "n_head": HEADS},
         "lasttoken",
     ),
@@ -189,7 +183,7 @@ def _without_transformer(name: str) -> SentenceTransformer:
     if name == "StaticEmbedding":
         backend = own.build_tokenizer("word pieces", own.BERT, "$A").backend_tokenizer
         return SentenceTransformer(modules=[StaticEmbedding(backend, embedding_dim=D)], device="cpu")
-    words = sorted({word for text in CORPUS for word in text.split()})
+    words = sorted({word for text in own.CORPUS for word in text.split()})
     module = WordEmbeddings(
         WhitespaceTokenizer(words, do_lower_case=True), torch.randn(len(words), D).numpy(), update_embeddings=True
     )

@@ -35,25 +35,21 @@ from st_extras.losses.parts.views import TwoViews
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from st_extras.text.frequency import FrequencyTable
 from tests.architectures.encoders import ARCHITECTURES, build
-from tests.architectures.sentences import CORPUS, MORE, PHRASES, SENTENCES
+from tests.architectures.tokenizers import CORPUS
+from tests.fixtures import SENTENCES as ALL
 
 PACKAGE = str(Path(st_extras.__file__).parent)
 EQUAL_VIEWS = re.compile(r"same vector|no dropout")
 """In the warning that the views of this encoder are equal."""
 REMEDY = re.compile(r"\b(use|give|choose|pass|must be)\b", re.IGNORECASE)
+SENTENCES, MORE = ALL[:4], ALL[4:]
+"""The batch, of different lengths, and further sentences."""
+PHRASES = ["mat", "dog", "two birds", "red book"]
+"""A phrase of each of the batch, for PaSeR."""
 KEYWORDS = ["cat", "mat", "dog", "birds", "river", "book"]
 PROMPT = "query: "
 LAMBDAS: dict[str, Any] = {"lambda_1": 0.5, "lambda_2": 0.3, "corpus": MORE}
 Make = Callable[[SentenceTransformer], nn.Module]
-
-
-class Fault(Exception):
-    """A method that was neither refused nor did what it should."""
-
-
-def check(holds: object, fault: str) -> None:
-    if not holds:
-        raise Fault(fault)
 
 
 @contextmanager
@@ -73,7 +69,7 @@ def cell(tries: "Tries", world: "World") -> str:
     """The words of the table: of the first of the tries that is not refused.
 
     Raises:
-        Fault: if a result is wrong, or an error is not a refusal of ours that names a remedy.
+        AssertionError: if a result is wrong, or an error is not a refusal of ours that names a remedy.
     """
     for option, attempt in tries.items():
         with heard() as messages:
@@ -81,7 +77,8 @@ def cell(tries: "Tries", world: "World") -> str:
                 attempt(world)
             except ValueError as error:
                 ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
-                check(ours and REMEDY.search(str(error)) and str(error).endswith("."), f"an obscure error: {error!r}")
+                if not (ours and REMEDY.search(str(error)) and str(error).endswith(".")):
+                    raise AssertionError(f"an obscure error: {error!r}") from error
                 continue
         words = [option] * bool(option) + ["warns"] * any(map(EQUAL_VIEWS.search, messages))
         return ", ".join(words) or "yes"
@@ -115,16 +112,16 @@ class World:
             for _ in range(3):
                 value: Any = loss([dict(column) for column in features], None)
                 total = torch.stack(list(value.values())).sum() if isinstance(value, dict) else value
-                check(total.isfinite(), f"loss is {total.item()}")
+                assert total.isfinite(), f"loss is {total.item()}"
                 optimizer.zero_grad()
                 total.backward()
                 optimizer.step()
-        check(any(not torch.equal(before[name], x) for name, x in model.state_dict().items()), "no weight moved")
-        check(all(x.isfinite().all() for x in model.state_dict().values()), "a weight is not finite")
+        assert any(not torch.equal(before[name], x) for name, x in model.state_dict().items()), "no weight moved"
+        assert all(x.isfinite().all() for x in model.state_dict().values()), "a weight is not finite"
         if views:
             first, second = (model.train()(dict(features[0]))["sentence_embedding"] for _ in range(2))
             warned = any(map(EQUAL_VIEWS.search, messages))
-            check(close(first, second, 1e-3 if warned else 1e-5) == warned, f"views, warned of: {warned}")
+            assert close(first, second, 1e-3 if warned else 1e-5) == warned, f"views, warned of: {warned}"
         return loss
 
 
@@ -167,7 +164,7 @@ def with_dropout(world: World) -> None:
     else:
         set_dropout(model := world.fresh(), 0.1)
     first, second = (model.train()(dict(model.preprocess(SENTENCES)))["sentence_embedding"] for _ in range(2))
-    check(not close(first, second, 1e-6), "views are equal after dropout=0.1")
+    assert not close(first, second, 1e-6), "views are equal after dropout=0.1"
 
 
 def changed_views(names: Sequence[str]) -> Try:
@@ -177,12 +174,12 @@ def changed_views(names: Sequence[str]) -> Try:
         for name in names:
             model = world.fresh().eval()
             view, whole = TwoViews(model, (name, "none"), cutoff_rate=0.4).encode(model, [model.preprocess(SENTENCES)])
-            check(not close(view, whole, 1e-6), f"{name} changes no row")
+            assert not close(view, whole, 1e-6), f"{name} changes no row"
             for side in ("right", "left") if name != "shuffle" else ():
                 with padding_side(model, side):
                     rows = model.preprocess(SENTENCES)
                 same, whole = TwoViews(model, (name, "none"), cutoff_rate=1e-6).encode(model, [dict(rows)])
-                check(close(same, whole), f"{name} of nothing changes a row padded on the {side}")
+                assert close(same, whole), f"{name} of nothing changes a row padded on the {side}"
             world.train(lambda model, name=name: SimCSELoss(model, augmentations=(name, name)))  # type: ignore[misc]
             world.train(lambda model, name=name: DCLRLoss(model, augmentations=(name, name)))  # type: ignore[misc]
 
@@ -192,7 +189,7 @@ def changed_views(names: Sequence[str]) -> Try:
 def with_guide(world: World) -> None:
     model = world.fresh()
     found = FrozenEncoder(guide(), model)(dict(model.preprocess(SENTENCES)))
-    check(torch.allclose(found, encode(guide()), atol=1e-5), "the guide sees other sentences")
+    assert torch.allclose(found, encode(guide()), atol=1e-5), "the guide sees other sentences"
     world.train(lambda model: DCLRLoss(model, complementary_model=guide(), threshold=0.99), views=True)
 
 
@@ -201,7 +198,7 @@ def incomplete(world: World, **options: Any) -> None:
     loss = world.train(
         lambda model: IncompleteSentenceFilteringLoss(model, frequency_table=table, mask_ratio=0.8, **options)
     )
-    check(int(loss.instruments["left_out"]) < len(SENTENCES), "every sentence was left out")
+    assert int(loss.instruments["left_out"]) < len(SENTENCES), "every sentence was left out"
 
 
 def slt_fai(world: World, **options: Any) -> None:
@@ -224,7 +221,7 @@ def paser(world: World, *, base: bool = False, **options: Any) -> None:
         return PaSeRLoss(model, num_decoder_layers=1, base_loss=SimCSELoss(model) if base else None, **options)
 
     loss = world.train(make, [SENTENCES, masked, PHRASES])
-    check(int(loss.instruments["truncated_phrases"]) == 0, "rows were left out")
+    assert int(loss.instruments["truncated_phrases"]) == 0, "rows were left out"
 
 
 # ------------------------------------------------------------------------------------------- post-processing
@@ -242,7 +239,7 @@ def repal(world: World, **options: Any) -> None:
     masked = [" ".join(mask if word in KEYWORDS else word for word in text.split()) for text in SENTENCES]
     whole, redundant = encode(model, [*SENTENCES, *(" ".join(text.split()) for text in masked)]).chunk(2)  # one padding
     expected = whole - 0.5 * redundant - 0.3 * encode(model, MORE).mean(dim=0)
-    check(close(encode(refined), expected), "RepAL is not equation 3")
+    assert close(encode(refined), expected), "RepAL is not equation 3"
     saved(RepALPostProcessor.attach(model, keywords="rake", **LAMBDAS, **options))
 
 
@@ -265,14 +262,14 @@ def repal_pooled(world: World) -> None:
         ]
         means.append(tokens[row, kept].mean(dim=0))
     expected = encode(model) - 0.5 * torch.stack(means) - 0.3 * encode(model, MORE).mean(dim=0)
-    check(close(encode(refined), expected), "pooled RepAL is not equation 3 with the mean of the other tokens")
+    assert close(encode(refined), expected), "pooled RepAL is not equation 3 with the mean of the other tokens"
 
 
 def whitening(world: World) -> None:
     """The embeddings of the corpus get the identity as their covariance; saved and loaded."""
     corpus = [*SENTENCES, *MORE]
     whitened = WhiteningPostProcessor.attach(world.fresh(), dimensions=3, corpus=corpus)
-    check(close(encode(whitened, corpus).double().T.cov(), torch.eye(3).double(), 1e-2), "the covariance is another")
+    assert close(encode(whitened, corpus).double().T.cov(), torch.eye(3).double(), 1e-2), "the covariance is another"
     saved(whitened)
 
 
@@ -280,7 +277,7 @@ def saved(model: SentenceTransformer) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(str(Path(folder) / "model"), create_model_card=False)
         again = st_extras.load(str(Path(folder) / "model"), device="cpu")
-    check(close(encode(model), encode(again), 1e-5), "saved and loaded, the embeddings differ")
+    assert close(encode(model), encode(again), 1e-5), "saved and loaded, the embeddings differ"
 
 
 def content(world: World) -> None:
@@ -295,7 +292,7 @@ def content(world: World) -> None:
         added = told["special_tokens_mask"].bool() | ~told["attention_mask"].bool()
         of_text = told["offset_mapping"][..., 1] > len(prompt or "")
         right = torch.equal(content_mask(world.model, features), ~added & of_text)
-        check(right, f"the content mask is wrong, padded on the {side}, prompt {prompt}")
+        assert right, f"the content mask is wrong, padded on the {side}, prompt {prompt}"
 
 
 _DELETE = {"on_missing_mask": "delete"}
@@ -330,7 +327,7 @@ def cells(name: str, folder: Path) -> dict[str, str]:
     """Every method on one encoder, and what must work on each: content tokens.
 
     Raises:
-        Fault: if a method is neither refused nor does what it should.
+        AssertionError: if a method is neither refused nor does what it should.
     """
     world = World(name, folder)
     if world.is_transformer:

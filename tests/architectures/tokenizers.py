@@ -1,45 +1,41 @@
 """The tokenizers of the architectures, built here: word pieces, byte-level BPE and a unigram model."""
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tests.architectures.sentences import CORPUS
+from tests.fixtures import SENTENCES
 
+CORPUS = [*SENTENCES, "query: a cat", "query: the dog", "cat", "dog"] * 9
+"""What the tokenizers are made from."""
 MAX_LENGTH = 32
 
 
-@dataclass(frozen=True)
-class Special:
-    """The special tokens of a tokenizer, in the order of their ids, by role; a token may have several roles."""
-
-    pad: str
-    unk: str
-    cls: str | None = None
-    sep: str | None = None
-    bos: str | None = None
-    eos: str | None = None
-    mask: str | None = None
-
-    def roles(self) -> dict[str, str]:
-        return {f"{role}_token": token for role, token in vars(self).items() if token is not None}
+Special = dict[str, str]
+"""The special tokens of a tokenizer by role, in the order of their ids; a token may have several roles."""
 
 
-BERT = Special("[PAD]", "[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
-ROBERTA = Special("<pad>", "<unk>", cls="<s>", sep="</s>", bos="<s>", eos="</s>", mask="<mask>")
+def _special(pad: str, unk: str, **others: str) -> Special:
+    return {f"{role}_token": token for role, token in {"pad": pad, "unk": unk, **others}.items()}
+
+
+UNIGRAM_BERT = _special("<pad>", "<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]")
+BERT = _special("[PAD]", "[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
+ROBERTA = _special("<pad>", "<unk>", cls="<s>", sep="</s>", bos="<s>", eos="</s>", mask="<mask>")
 ENDOFTEXT = "<|endoftext|>"
-GPT = Special(ENDOFTEXT, ENDOFTEXT, bos=ENDOFTEXT, eos=ENDOFTEXT)
-CLIP = Special(ENDOFTEXT, ENDOFTEXT, bos="<|startoftext|>", eos=ENDOFTEXT)
-LLAMA = Special("</s>", "<unk>", bos="<s>", eos="</s>")
-QWEN = Special("<|endoftext|>", "<|endoftext|>", eos="<|endoftext|>")
-GEMMA = Special("<pad>", "<unk>", bos="<bos>", eos="<eos>", mask="<mask>")
-EUROBERT = Special("<|pad|>", "<|unk|>", bos="<|begin|>", eos="<|end|>", mask="<|mask|>")
-T5 = Special("<pad>", "<unk>", eos="</s>")
-XLNET = Special("<pad>", "<unk>", cls="<cls>", sep="<sep>", mask="<mask>")
-XLM = Special("<pad>", "<unk>", cls="</s>", sep="</s>", bos="<s>", mask="<special1>")
+OPT = _special("<pad>", "</s>", bos="</s>", eos="</s>")
+BLOOM = _special("<pad>", "<unk>", bos="<s>", eos="</s>")
+GPT = _special(ENDOFTEXT, ENDOFTEXT, bos=ENDOFTEXT, eos=ENDOFTEXT)
+CLIP = _special(ENDOFTEXT, ENDOFTEXT, bos="<|startoftext|>", eos=ENDOFTEXT)
+LLAMA = _special("</s>", "<unk>", bos="<s>", eos="</s>")
+QWEN = _special("<|endoftext|>", "<|endoftext|>", eos="<|endoftext|>")
+GEMMA = _special("<pad>", "<unk>", bos="<bos>", eos="<eos>", mask="<mask>")
+EUROBERT = _special("<|pad|>", "<|unk|>", bos="<|begin|>", eos="<|end|>", mask="<|mask|>")
+T5 = _special("<pad>", "<unk>", eos="</s>")
+XLNET = _special("<pad>", "<unk>", cls="<cls>", sep="<sep>", mask="<mask>")
+XLM = _special("<pad>", "<unk>", cls="</s>", sep="</s>", bos="<s>", mask="<special1>")
 
 
 def _word_pieces(special: list[str]) -> Tokenizer:
@@ -86,12 +82,12 @@ def build_tokenizer(
     algorithm: str, special: Special, template: str, *, side: str = "right", token_types: bool = False
 ) -> PreTrainedTokenizerFast:
     """A tokenizer whose texts look like ``template``, such as "[CLS] $A [SEP]"."""
-    tokens = tuple(dict.fromkeys(special.roles().values()))
+    tokens = tuple(dict.fromkeys(special.values()))
     backend = Tokenizer.from_str(_trained(algorithm, tokens))
     if template != "$A":
         used = [(token, backend.token_to_id(token)) for token in template.split() if token != "$A"]
         backend.post_processor = processors.TemplateProcessing(single=template, special_tokens=list(dict(used).items()))
-    names: dict[str, Any] = dict(special.roles())
+    names: dict[str, Any] = dict(special)
     names["model_input_names"] = ["input_ids", *["token_type_ids"] * token_types, "attention_mask"]
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, padding_side=side, model_max_length=MAX_LENGTH, clean_up_tokenization_spaces=False,

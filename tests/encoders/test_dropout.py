@@ -10,7 +10,7 @@ from torch import nn
 
 from st_extras.encoders.dropout import dropout_acts, set_dropout
 from tests.architectures.encoders import build
-from tests.architectures.sentences import SENTENCES
+from tests.fixtures import SENTENCES
 from tests.helpers import some_fast
 
 WITHOUT = ("ALBERT", "ModernBERT", "Llama", "BLOOM", "CLIP text")

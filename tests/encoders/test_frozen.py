@@ -15,8 +15,9 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qw
 
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.frozen import FrozenEncoder
+from tests.architectures.encoders import build
 from tests.encoders.test_templates import TURNS, with_template
-from tests.fixtures import build_byte_level_encoder, vocabulary
+from tests.fixtures import vocabulary
 
 Maker = Callable[..., SentenceTransformer]
 
@@ -134,7 +135,7 @@ def test_a_guide_sees_what_it_would_see_alone(make_encoder, sentences, guide_nam
 
 
 def test_prompts_of_byte_level_tokenizers_leave_the_texts_whole(tmp_path, sentences):
-    model = build_byte_level_encoder(tmp_path)
+    model = build("RoBERTa", tmp_path)
     guide = copy.deepcopy(model)
     torch.nn.init.normal_(guide[0].auto_model.embeddings.word_embeddings.weight)
     for prompt, own in ((None, None), ("query: ", None), (None, "query: "), ("query: ", "the"), ("query:", None)):

@@ -6,8 +6,9 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import set_prompt_template, template_length
+from tests.architectures.encoders import build
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
-from tests.fixtures import SENTENCES, build_byte_level_encoder
+from tests.fixtures import SENTENCES
 
 TEXTS = ["a cat", *SENTENCES[:2], "{{ 7 * 7 }} {% if %}", 'say "hi" {}', "\u00e9\U0001f600", "<|x|>", ""]
 TEMPLATES = [PROMPT_EOL, "{} {{x}} {% y %} \\n 'z'"]
@@ -16,7 +17,7 @@ TEMPLATES = [PROMPT_EOL, "{} {{x}} {% y %} \\n 'z'"]
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("templates")
-    build_byte_level_encoder(root / "roberta")
+    build("RoBERTa", root / "roberta")
     build_decoder(root / "llama")
     return root
 

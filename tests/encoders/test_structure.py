@@ -18,7 +18,7 @@ from st_extras.encoders.structure import (
     token_embedding_dimension,
 )
 from st_extras.losses import ConSERTLoss, PaSeRLoss, SimCSELoss
-from tests.fixtures import build_byte_level_encoder
+from tests.architectures.encoders import build
 from tests.helpers import Wrapped, draw
 
 
@@ -80,7 +80,7 @@ def test_a_prompt_is_not_content(encoder, side):
 @pytest.mark.parametrize("prompt", ["query: ", "query:", "query: \n"])
 @pytest.mark.parametrize("texts", [["dog"], ["dog", "cat sat"]])
 def test_the_space_behind_a_prompt_takes_no_word_with_it(tmp_path, prompt, texts):
-    model = build_byte_level_encoder(tmp_path)
+    model = build("RoBERTa", tmp_path)
     features = model.preprocess(texts, prompt=prompt)
     rows = zip(features["input_ids"], content_mask(model, features), strict=True)
     assert [model.tokenizer.decode(ids[kept]).strip() for ids, kept in rows] == texts
@@ -97,9 +97,9 @@ def routed(query: SentenceTransformer, document: SentenceTransformer) -> Sentenc
 def test_routed_encoders_get_no_views_of_their_tokens(make_encoder, sentences):
     query, document = make_encoder(), make_encoder(seed=1)
     model = routed(query, document)
-    for build in (PaSeRLoss, ConSERTLoss, lambda model: SimCSELoss(model, augmentations=("none", "token_cutoff"))):
+    for make in (PaSeRLoss, ConSERTLoss, lambda model: SimCSELoss(model, augmentations=("none", "token_cutoff"))):
         with pytest.raises(ValueError, match=r"the model's Router has one for each of \['document', 'query'\]"):
-            build(model)
+            make(model)
     columns = [{**model.preprocess(sentences, task=task), "task": task} for task in ("query", "document")]
     SimCSELoss(model)(columns).backward()
     assert all(any(p.grad is not None for p in encoder.parameters()) for encoder in (query, document))

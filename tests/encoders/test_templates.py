@@ -7,7 +7,7 @@ from st_extras.encoders.rows import try_stack_columns
 from st_extras.encoders.structure import content_mask
 from st_extras.encoders.templates import template_mask
 from st_extras.losses import SimCSELoss
-from tests.fixtures import build_byte_level_encoder
+from tests.architectures.encoders import build
 
 TURNS = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}</s> {% endfor %}reply:"
 TURNS_WITH_DEFAULT = "{% if messages[0]['role'] != 'system' %}<s>system: be kind</s> {% endif %}" + TURNS
@@ -22,7 +22,7 @@ TEXTS = ["dog", "the old man read a red book", "a cat sat on the mat", ""]
 
 def with_template(folder: Path, template: str, side: str = "right") -> SentenceTransformer:
     """A byte-level encoder whose texts go through a chat template, as those of instruction-tuned decoders do."""
-    model = build_byte_level_encoder(folder)
+    model = build("RoBERTa", folder)
     model.tokenizer.chat_template = template
     model.tokenizer.padding_side = side
     model[0].modality_config["message"] = {"method": "forward", "method_output_name": "last_hidden_state"}

@@ -7,29 +7,19 @@ from st_extras.evaluation import LabeledTextEvaluator, LabeledTexts, label_score
 from tests.fixtures import SENTENCES
 from tests.helpers import write
 
-FILED = LabeledTexts(["where is my card", 'an "open quote', "one, two"], ["lost", "lost", "3"])
-FILES = {
-    "intents.v2.tsv": 'label\ttext\nlost\t where is my card \nlost\tan "open quote\n\n3\tone, two\n',
-    "a.csv.gz": 'text,more,label\nwhere is my card,x,lost\n"an ""open quote",,lost\n"one, two",,3\n',
-    "a.jsonl": (
-        '{"text": "where is my card", "label": "lost"}\n{"text": "an \\"open quote", "label": "lost"}\n'
-        '{"text": "one, two", "label": 3}\n'
-    ),
-}
 TEXTS = [*SENTENCES, *(f"{sentence} again" for sentence in SENTENCES)]
 LABELS = ["animals", "animals", "animals", "people", "people", "people", "other", "people"] * 2
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_text_files(tmp_path, name):
-    assert load_labeled_texts(write(tmp_path / name, FILES[name])) == FILED
+def test_a_table_is_read(tmp_path):
+    table = 'label\ttext\nlost\t where is my card \nlost\tan "open quote\n\n3\tone, two\n'
+    texts = ["where is my card", 'an "open quote', "one, two"]
+    assert load_labeled_texts(write(tmp_path / "intents.v2.tsv", table)) == LabeledTexts(texts, ["lost", "lost", "3"])
 
 
-@pytest.mark.parametrize("kind", ["parquet", "json"])
-def test_files_that_datasets_reads(tmp_path, kind):
-    dataset = Dataset.from_dict({"title": ["one", "two"], "intent": [4, 0], "text": ["1", "2"]})
-    file = tmp_path / f"a.{kind}"
-    getattr(dataset, f"to_{kind}")(str(file))
+def test_columns_are_chosen_by_their_names(tmp_path):
+    file = tmp_path / "a.parquet"
+    Dataset.from_dict({"title": ["one", "two"], "intent": [4, 0], "text": ["1", "2"]}).to_parquet(str(file))
     found = load_labeled_texts(file, text_column="title", label_column="intent")
     assert found == LabeledTexts(["one", "two"], ["4", "0"])
 
@@ -61,15 +51,6 @@ def test_it_measures_what_the_function_measures(encoder, train):
     assert evaluator(encoder) == pytest.approx(label_scores(**vectors, **options), abs=1e-6)
     config = {"texts": 8 if train else 16, "labels": 3, "train_texts": 8 if train else 0, "neighbors": 3, "seeds": [5]}
     assert evaluator.get_config_dict() == config
-
-
-def test_bad_input_is_refused_before_anything_is_encoded():
-    for given, named in (
-        ({"labels": LABELS[:3]}, "labels"),
-        ({"train_texts": [None], "train_labels": [1]}, "train_texts"),
-    ):
-        with pytest.raises(ValueError, match=rf"^{named}"):
-            LabeledTextEvaluator(**({"texts": TEXTS, "labels": LABELS} | given))
 
 
 def test_labelled_texts_are_not_fitted_on(caplog):

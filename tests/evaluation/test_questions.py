@@ -127,19 +127,6 @@ def test_askubuntu_is_read(askubuntu, caplog):
     assert read_askubuntu(askubuntu, with_body=True)[0]["query"] == "title a body a a"
 
 
-def test_reranking_metrics_equal_scikit_learns(encoder, askubuntu):
-    samples = read_askubuntu(askubuntu)
-    evaluator = reranking_evaluator(samples, name="askubuntu")
-    metrics, found = evaluator(encoder), []
-    for sample in samples:
-        relevant = [True] * len(sample["positive"]) + [False] * len(sample["negative"])
-        documents = [*sample["positive"], *sample["negative"]]
-        found.append(average_precision(encoder, sample["query"], documents, relevant))
-    assert metrics["askubuntu_map"] == pytest.approx(np.mean([average for average, _ in found]))
-    assert metrics["askubuntu_mrr@10"] == pytest.approx(np.mean([reciprocal for _, reciprocal in found]))
-    assert evaluator.primary_metric == "askubuntu_map"
-
-
 def test_settings_of_another_kind_are_named():
     for pairs, named in (([("a", "b", False), ("c", "c", True)], "pairs must"), ([("a", "b", "0")], "pairs, row 0")):
         with pytest.raises(ValueError, match=rf"^{named}"):

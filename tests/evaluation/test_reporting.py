@@ -10,8 +10,6 @@ import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_extras.evaluation import LabelFreeComparison, label_scores
-from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 
 
@@ -83,18 +81,3 @@ def test_embeddings_are_scaled_or_refused():
     for wrong in (torch.ones(3), 3.5, [[math.inf, 1.0]], [[1.0, 1.0], [0.0, 0.0]]):
         with pytest.raises(ValueError, match=r"^x must"):
             check_embeddings("x", wrong)
-
-
-@pytest.mark.parametrize("kind", [torch.int8, torch.bool])
-def test_quantised_embeddings_are_refused(kind):
-    """Packed bits and bytes of a scale of their own have neither lengths nor cosines."""
-    rows, many = torch.eye(3).to(kind), torch.eye(100)
-    texts = [f"text number {i}" for i in range(100)]
-    for name, call in (
-        ("embeddings", lambda: check_embeddings("embeddings", rows.numpy())),
-        ("embeddings", lambda: label_scores(rows, ["a", "a", "b"])),
-        ("x", lambda: unrelated_cosines(rows)),
-        ("embeddings", lambda: LabelFreeComparison(texts, many).compare(many.to(kind))),
-    ):
-        with pytest.raises(ValueError, match=rf"^{name} must .*quantis"):
-            call()

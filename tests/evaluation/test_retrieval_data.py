@@ -62,8 +62,6 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
         ("qrels/test.tsv", QRELS + "q1\td1\t9\n", "is judged twice"),
         ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", "line 2 has no column score"),
         ("qrels/test.tsv", "", r"test\.tsv: relevant must"),
-        ("corpus.jsonl", CORPUS + lines({"_id": "7", "text": "x"}), "line 3: the id '7' stands twice"),
-        ("corpus.jsonl", CORPUS + lines({"text": "x"}), "line 3: each document must have an id"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, name, text, message):
@@ -91,12 +89,6 @@ def test_judgements_of_every_form_are_read(tmp_path, name, form):
     assert load_retrieval(fill(tmp_path, files)) == TASK
 
 
-@pytest.mark.parametrize(("kind", "text"), [("tsv", "q1 0 d1 1"), ("tsv", "q1\td1\t1.0"), ("csv", "q1,0,d1,1\n")])
-def test_one_judgement_without_a_header_is_read(tmp_path, kind, text):
-    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, f"qrels/a.{kind}": text})
-    assert load_retrieval(tmp_path).relevant == {"q1": {"d1": 1.0}}
-
-
 def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path, caplog):
     for missing in ("q9\td1\t1\n", "q1\td9\t1\n"):
         fill(tmp_path, BEIR | {"qrels/test.tsv": QRELS + missing})
@@ -108,15 +100,6 @@ def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path, capl
     fill(tmp_path, {"qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + most})
     with pytest.raises(ValueError, match=r"relevant .* 9 of 9 .* 'd90'"):
         load_retrieval(tmp_path)
-
-
-def test_a_header_is_asked_for_where_there_is_none(tmp_path):
-    fill(tmp_path, BEIR)
-    (tmp_path / "corpus.jsonl").unlink()
-    write(tmp_path / "corpus.tsv", "d1\tA lost card.\n7\tA loan.\n")
-    with pytest.raises(ValueError, match=r"corpus\.tsv has no column .*first row must be a header") as caught:
-        load_retrieval(tmp_path)
-    assert "--column" not in str(caught.value)
 
 
 def test_missing_files_are_named(tmp_path):

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 import torch
-from datasets import IterableDataset
 
 from st_extras.evaluation.selection import UnlabeledSelectionEvaluator, choose_confusable, shorten
+from st_extras.text.corpus import distinct_sample
 from tests.helpers import cosine
 
 CORPUS = [
@@ -66,31 +66,11 @@ def test_half_of_the_sentences_are_near_ones_of_the_other_half():
 MANY = [f"{CORPUS[i % len(CORPUS)]} number {i % 400} " for i in range(600)]
 
 
-def stream(sentences: list[str]) -> IterableDataset:
-    return IterableDataset.from_generator(lambda: ({"text": sentence} for sentence in sentences))
-
-
-def test_a_long_stream_is_sampled_with_no_more_than_the_sample_in_memory(monkeypatch):
-    pools = []
-
-    def choose(sentences, size, generator):
-        pools.append(list(sentences))
-        return choose_confusable(sentences, size, generator)
-
-    monkeypatch.setattr("st_extras.evaluation.selection.LARGEST_POOL", 50)
-    monkeypatch.setattr("st_extras.evaluation.selection.choose_confusable", choose)
-    first, again, other = (
-        UnlabeledSelectionEvaluator(make(MANY), size=20, seed=seed)
-        for make, seed in ((iter, 1), (stream, 1), (iter, 2))
-    )
-    assert [len(set(pool)) for pool in pools] == [50, 50, 50]
-    assert (first.sentences, first.shortened) == (again.sentences, again.shortened)
-    assert first.sentences != other.sentences
-
-
-def test_the_choice_from_a_list_is_that_of_all_of_it(monkeypatch):
-    """Records of earlier runs depend on it."""
+def test_a_stream_is_sampled_and_a_list_is_searched_whole(monkeypatch):
+    """Records of earlier runs depend on the choice from a list."""
     monkeypatch.setattr("st_extras.evaluation.selection.LARGEST_POOL", 50)
     distinct = list(dict.fromkeys(text.strip() for text in MANY))
-    expected = choose_confusable(distinct, 20, random.Random(3))
-    assert UnlabeledSelectionEvaluator(MANY, size=20, seed=3).sentences == expected
+    sampled = distinct_sample(distinct, 50, 3)
+    for sentences, pool in ((iter(MANY), sampled), (MANY, distinct)):
+        evaluator = UnlabeledSelectionEvaluator(sentences, size=20, seed=3)
+        assert evaluator.sentences == choose_confusable(pool, 20, random.Random(3))

@@ -1,1 +1,1 @@
-"""Bad settings, texts, files, saved artefacts and command lines as hypothesis strategies; ``python -m tests.fuzz``."""
+"""Bad settings, texts, files, artefacts and command lines, drawn by hypothesis: ``pytest tests/fuzz -m weekly``."""

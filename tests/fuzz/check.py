@@ -1,16 +1,17 @@
-"""What a case is, and what must come of it: a clear refusal or a right result; nothing silent or half-written."""
+"""What must come of bad input: a clear refusal or a right result; nothing silent, slow or half-written."""
 
 import hashlib
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 
 SECONDS = 5.0
+"""Of processor time, which a busy machine does not use up."""
 REFUSE, ACCEPT, EITHER = "refuse", "accept", "either"
 
 
@@ -18,51 +19,79 @@ class UsageError(Exception):
     """The command line's refusal: exit code 1 or 2 and one line on stderr."""
 
 
-class Fault(AssertionError):
-    """A case that was neither refused clearly nor accepted rightly."""
+def fuzz(daily: int, weekly: int, **strategies: Any) -> Callable[[Callable[..., str]], Callable[[int], None]]:
+    """Make a test of what checks a drawn case by :func:`outcome`: the same cases each day, and weekly more and others.
+
+    ``--hypothesis-seed`` repeats those of a week.
+    """
+    many = pytest.param(weekly, marks=[pytest.mark.weekly, pytest.mark.timeout(1800)])
+
+    def decorate(check: Callable[..., str]) -> Callable[[int], None]:
+        @pytest.mark.slow
+        @pytest.mark.parametrize("count", [daily, many])
+        def test(count: int) -> None:
+            outcomes: Counter[str] = Counter()
+
+            @settings(
+                max_examples=count,
+                derandomize=count == daily,
+                database=None,
+                deadline=None,
+                phases=[Phase.generate, Phase.shrink],
+                suppress_health_check=[*HealthCheck],
+            )
+            @given(**strategies)
+            def check_drawn(**case: Any) -> None:
+                outcomes[check(**case)] += 1
+
+            check_drawn()
+            assert outcomes.total() > count / 2
+            assert len(outcomes) == 2 or count == daily
+
+        return test
+
+    return decorate
 
 
-@dataclass(frozen=True)
-class Case:
-    """One call, and what must come of it.
+def outcome(
+    call: Callable[[], Any],
+    *names: str,
+    expected: str = EITHER,
+    verify: Callable[[Any], str | None] = lambda result: None,
+    untouched: Path | None = None,
+    errors: tuple[type[Exception], ...] = (),
+) -> str:
+    """Make a call; return "refused" or "accepted".
 
     Args:
-        name: the call, as it is written in a report.
-        run: makes the call and returns what ``verify`` looks at.
+        call: returns what ``verify`` looks at.
+        names: an error must contain one of them: the argument or the file. None: no demand.
         expected: whether the input must be refused, must be accepted, or may be either.
-        names: an error must contain one of them: the argument or the file. Empty: no demand.
         verify: the oracle of a result: None if it is right, otherwise what is wrong with it.
         untouched: a folder that must hold the same files after an error as before.
-        foreign: errors of Python and the system are fine: for values of a wrong type.
+        errors: of Python and the system, which are fine beside ours.
+
+    Raises:
+        AssertionError: if it is refused without a name or wrongly, accepted with a wrong result, too slow, or leaves
+            files behind.
     """
-
-    name: str
-    run: Callable[[], Any]
-    expected: str = EITHER
-    names: tuple[str, ...] = ()
-    verify: Callable[[Any], str | None] = lambda result: None
-    untouched: Path | None = None
-    foreign: bool = False
-
-
-class _Hang(BaseException):
-    """Raised by the timer; no ``except Exception`` swallows it."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise _Hang after ``seconds`` of processor time, which a busy machine does not use up."""
-
-    def stop(*_: Any) -> None:
-        raise _Hang
-
-    handler = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    before, began = _listing(untouched), time.process_time()
+    refusal = result = None
     try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, handler)
+        result = call()
+    except Exception as error:
+        refusal = error
+    assert time.process_time() - began < SECONDS, f"it takes over {SECONDS:g} s"
+    if refusal is None:
+        assert expected != REFUSE, f"accepted, with {result!r:.100}"
+        assert (wrong := verify(result)) is None, wrong
+        return "accepted"
+    message = f"{type(refusal).__name__}: {' '.join(str(refusal).split())}"[:400]
+    changed = before.items() ^ _listing(untouched).items()
+    assert not changed, f"{message}, and left {sorted(changed)[:4]}"
+    assert isinstance(refusal, errors) or _is_clear(refusal, names), f"{message}, which names nothing"
+    assert expected != ACCEPT, f"{message}, although it is right"
+    return "refused"
 
 
 def _listing(folder: Path | None) -> dict[str, str]:
@@ -71,41 +100,9 @@ def _listing(folder: Path | None) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in paths}
 
 
-def check(case: Case) -> str:
-    """Run a case; return "refused" or "accepted".
-
-    Raises:
-        Fault: if it is refused without a name or wrongly, accepted with a wrong result, hangs, or leaves files behind.
-    """
-    before = _listing(case.untouched)
-    try:
-        with time_limit(SECONDS):
-            result = case.run()
-    except _Hang:
-        raise Fault(f"{case.name}: hangs for over {SECONDS:g} s") from None
-    except Exception as error:
-        message = f"{case.name}: {type(error).__name__}: {' '.join(str(error).split())}"[:400]
-        if changed := before.items() ^ _listing(case.untouched).items():
-            raise Fault(f"{message}, and left {sorted(changed)[:4]}") from error
-        if not _is_clear(case, error):
-            raise Fault(f"{message}, which names nothing") from error
-        if case.expected == ACCEPT:
-            raise Fault(f"{message}, although it is right") from error
-        return "refused"
-    if case.expected == REFUSE:
-        raise Fault(f"{case.name}: accepted, with {result!r:.100}")
-    if (wrong := case.verify(result)) is not None:
-        raise Fault(f"{case.name}: {wrong}")
-    return "accepted"
-
-
-def _is_clear(case: Case, error: Exception) -> bool:
+def _is_clear(error: Exception, names: tuple[str, ...]) -> bool:
     """Whether an error is one that a user is meant to see, and names what is wrong."""
-    if case.foreign and isinstance(
-        error, TypeError | AttributeError | ValueError | ArithmeticError | OSError | SafetensorError
-    ):
-        return True
     named = isinstance(error, OSError) and error.filename is not None  # "No such file or directory: 'x'"
     if type(error) not in (ValueError, ImportError, ModuleNotFoundError, UsageError) and not named:
         return False
-    return not case.names or any(name.lower() in str(error).lower() for name in case.names)
+    return not names or any(name.lower() in str(error).lower() for name in names)

@@ -11,7 +11,7 @@ from datasets import Dataset
 
 from st_extras.text import counting
 from st_extras.text.frequency import FrequencyTable
-from tests.fixtures import build_byte_level_encoder
+from tests.architectures.encoders import build
 from tests.helpers import write
 
 
@@ -93,7 +93,7 @@ def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(tmp_path, m
         word_frequency=lambda word, language: 0.0,
     )
     monkeypatch.setitem(sys.modules, "wordfreq", module)
-    table = FrequencyTable.from_wordfreq(build_byte_level_encoder(tmp_path).tokenizer, scale=1000)
+    table = FrequencyTable.from_wordfreq(build("RoBERTa", tmp_path).tokenizer, scale=1000)
     count = dict(zip(table.tokens, table.counts.tolist(), strict=True))
     assert (count["\u0120park"], count["\u0120river"], count["p"], count["."]) == (500, 250, 0, 500)
 

@@ -3,7 +3,6 @@
 import functools
 import io
 import itertools
-import os
 import random
 import re
 import sys
@@ -11,7 +10,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
+from hypothesis import note
 from hypothesis import strategies as st
 
 from st_extras import modules
@@ -19,7 +20,7 @@ from st_extras.cli.app import app, main
 from st_extras.cli.messages import running_command
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.check import ACCEPT, EITHER, REFUSE, Case, UsageError
+from tests.fuzz.check import ACCEPT, EITHER, REFUSE, UsageError, fuzz, outcome
 
 _NOISE = re.compile(r"\d+/\d+ \[|warn", re.IGNORECASE)  # progress bars, and what other libraries warn of
 _NUMBERS = ["nan", "inf", "1e-300x", "", "True", "1e999", "9" * 400, "-7"]
@@ -83,18 +84,14 @@ def call(arguments: list[str]) -> str:
             typer's own usage, which has up to four.
     """
     out, err = io.StringIO(), io.StringIO()
-    argv, sys.argv = sys.argv, ["st-extras", *arguments]
-    here = Path.cwd()
-    os.chdir(world.new_folder())  # where relative outputs go
     code: Any = 0
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["st-extras", *arguments])
+        patch.chdir(world.new_folder())  # where relative outputs go
+        try:
             main()
-    except SystemExit as ended:
-        code = ended.code
-    finally:
-        sys.argv = argv
-        os.chdir(here)
+        except SystemExit as ended:
+            code = ended.code
     if code in (0, None):
         return out.getvalue()
     lines = [line for line in err.getvalue().splitlines() if line.strip() and not _NOISE.search(line)]
@@ -103,71 +100,58 @@ def call(arguments: list[str]) -> str:
     raise UsageError(lines[-1] if lines else "")
 
 
-def _case(
-    command: str, arguments: list[str], expected: str, names: tuple[str, ...] = (), *, taken: bool = False
-) -> Case:
-    """A command line; ``taken``: into a folder with somebody's files."""
+def run(words: list[str], *names: str, expected: str, taken: bool = False) -> str:
+    """The outcome of a command; ``taken``: into a folder with somebody's files."""
     folder = world.new_folder()
     if taken:
         (folder / "out").mkdir()
         (folder / "out" / "config.json").write_text("mine")
-    words = [filled(argument, folder / "out") for argument in arguments]
+    arguments = [filled(word, folder / "out") for word in words]
+    note(" ".join(words)[:200])
 
-    def verify(printed: str) -> str | None:
-        wanted = "-o" in words and not list(folder.rglob("*.*"))
-        return "it ended with 0 and saved nothing" if wanted else None
+    def verify(_: str) -> str | None:
+        is_unsaved = "-o" in words and not list(folder.rglob("*.*"))
+        return "it ended with 0 and saved nothing" if is_unsaved else None
 
-    return Case(f"{command} {' '.join(arguments)[:150]}", lambda: call(words), expected, names, verify, folder)
+    return outcome(lambda: call(arguments), *names, expected=expected, verify=verify, untouched=folder)
 
 
-@st.composite
-def _option(draw: st.DrawFn) -> Case:
-    """A value of an option: of a number, one that is none; of others, one that is probably wrong."""
-    command = draw(st.sampled_from(sorted(_COMMANDS)))
+@fuzz(5, 180, data=st.data())
+def test_a_value_of_an_option(data):
+    """Of a number, one that is none; of others, one that is probably wrong."""
+    command = data.draw(st.sampled_from(sorted(_COMMANDS)))
     words = _COMMANDS[command].split()
     parameters = running_command(typer.main.get_command(app), words).params
-    option = draw(st.sampled_from([p for p in parameters if p.param_type_name == "option" and not p.is_eager]))
+    option = data.draw(st.sampled_from([p for p in parameters if p.param_type_name == "option" and not p.is_eager]))
     name = max(option.opts, key=len)
-    if name in words:  # the good value goes
-        del words[words.index(name) : words.index(name) + 2]
-    if name == "--output":
-        del words[words.index("-o") : words.index("-o") + 2]
+    for good in {name, "-o" if name == "--output" else name} & {*words}:
+        del words[words.index(good) : words.index(good) + 2]
     if getattr(option, "is_flag", False):
-        return _case(command, [*words, name], EITHER)
+        return run([*words, name], expected=EITHER)
     if name == "--set" and command in _SETTINGS:
-        value = draw(st.sampled_from(_SETTINGS[command]))
-        return _case(command, [*words, name, value], REFUSE, ("set", value.split("=")[0] or "set"))
+        value = data.draw(st.sampled_from(_SETTINGS[command]))
+        return run([*words, name, value], "set", value.split("=")[0] or "set", expected=REFUSE)
     kind = option.type_descriptor.annotation if hasattr(option, "type_descriptor") else option.type.name
     is_number = kind in (int, float, "integer", "float")  # as typer or click has it
-    value = draw(st.sampled_from(_NUMBERS if is_number else [*_TEXTS, *_FILES]))
-    is_wrong = is_number and value != "-7"
-    return _case(command, [*words, name, value], REFUSE if is_wrong else EITHER, (name,) if is_wrong else ())
+    value = data.draw(st.sampled_from(_NUMBERS if is_number else [*_TEXTS, *_FILES]))
+    if is_number and value != "-7":
+        return run([*words, name, value], name, expected=REFUSE)
+    return run([*words, name, value], expected=EITHER)
 
 
-@st.composite
-def _argument(draw: st.DrawFn) -> Case:
-    """A wrong encoder or text."""
-    command = draw(st.sampled_from(sorted(_COMMANDS.keys() - {"tune", "info"})))
-    words = _COMMANDS[command].split()
-    at = draw(st.sampled_from([i for i, word in enumerate(words) if word in ("{encoder}", "{text}", "{domain}")]))
-    wrong = draw(
-        st.sampled_from(["nowhere", "", "{folder}", "{binary}"] if words[at] == "{encoder}" else ["", *_FILES[:-1]])
-    )
-    names = (_places().get(wrong.strip("{}"), wrong) or "''", "encoder", "text", "documents", "sentences")
-    words[at] = wrong
-    return _case(command, words, REFUSE, names)
-
-
-@st.composite
-def _whole(draw: st.DrawFn) -> Case:
-    """A good command line, or one into a folder that is taken."""
-    command = draw(st.sampled_from(sorted(_COMMANDS)))
-    words = _COMMANDS[command].split()
-    if "{output}" in words and draw(st.booleans()):
-        return _case(command, [*words, *draw(st.sampled_from([[], ["--overwrite"]]))], REFUSE, ("out",), taken=True)
-    return _case(command, words, ACCEPT)
-
-
-def cases() -> st.SearchStrategy[Case]:
-    """Every option of every command with wrong values, wrong arguments, and whole command lines."""
-    return st.one_of(_option(), _option(), _option(), _argument(), _whole())
+@fuzz(4, 120, data=st.data())
+def test_a_whole_command_one_with_a_wrong_input_or_one_into_a_folder_that_is_taken(data):
+    words = _COMMANDS[data.draw(st.sampled_from(sorted(_COMMANDS)))].split()
+    inputs = [place for place, word in enumerate(words) if word in ("{encoder}", "{text}", "{domain}")]
+    changes = ["nothing", *["input"] * bool(inputs), *["taken"] * ("{output}" in words)]
+    change = data.draw(st.sampled_from(changes))
+    if change == "nothing":
+        return run(words, expected=ACCEPT)
+    if change == "taken":
+        overwrite = ["--overwrite"] * data.draw(st.booleans())
+        return run([*words, *overwrite], "out", expected=REFUSE, taken=True)
+    at = data.draw(st.sampled_from(inputs))
+    bad = ["nowhere", "", "{folder}", "{binary}"] if words[at] == "{encoder}" else ["", *_FILES[:-1]]
+    wrong = words[at] = data.draw(st.sampled_from(bad))
+    shown = _places().get(wrong.strip("{}"), wrong) or "''"
+    return run(words, shown, "encoder", "text", "documents", "sentences", expected=REFUSE)

@@ -19,7 +19,7 @@ from st_extras.evaluation import load_labeled_texts, load_sts
 from st_extras.text import read_sentences
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.check import ACCEPT, EITHER, REFUSE, Case
+from tests.fuzz.check import ACCEPT, EITHER, REFUSE, fuzz, outcome
 
 TEXTS = [*SENTENCES, "naïve café — ß", "日本語 の 文", "it's 5 o'clock, \"now\""]
 MOST = 10**6  # bytes in a line
@@ -164,27 +164,24 @@ FORMATS = {
 }  # fmt: skip
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Every format with changed content, packed or with a name that says so."""
-    name = draw(st.sampled_from(sorted(FORMATS)))
+@fuzz(60, 1200, data=st.data())
+def test_a_file_that_was_changed_packed_or_named_so(data):
+    name = data.draw(st.sampled_from(sorted(FORMATS)), "format")
     kind, good = FORMATS[name], FORMATS[name].text.encode("utf8")
     named = {change: apply(good) for change, apply in (_HARMLESS | _WHOLE).items()}
     strange = st.tuples(st.just("other bytes"), spliced(good) | st.binary(max_size=80))
-    change, data = draw(st.sampled_from(sorted(named.items())) | strange)
-    packed, is_packed = draw(st.sampled_from(["", "", *_PACKERS])), draw(st.integers(0, 3)) > 0
-    data = _PACKERS[packed].compress(data) if packed and is_packed else data
-    text = _decoded(data, packed)
+    change, content = data.draw(st.sampled_from(sorted(named.items())) | strange, "content")
+    packed, is_packed = data.draw(st.sampled_from(["", "", *_PACKERS]), "packed"), data.draw(st.integers(0, 3)) > 0
+    content = _PACKERS[packed].compress(content) if packed and is_packed else content
+    text = _decoded(content, packed)
     expected, wanted = _NO if text is None else kind.oracle(text)
     if change in _HARMLESS and (is_packed or not packed):
         expected = ACCEPT
     file = f"data{kind.suffix}{packed}"
-    file = file.upper() if draw(st.booleans()) else file
+    path = world.new_folder() / data.draw(st.sampled_from([file, file.upper()]))
+    path.write_bytes(content)
 
-    def run() -> Any:
-        path = world.new_folder() / file
-        path.write_bytes(data)
-        return kind.read(path)
+    def verify(found: Any) -> str | None:
+        return None if wanted in (None, found) else f"read {found!r:.120}, not {wanted!r:.120}"
 
-    verify = lambda found: None if wanted in (None, found) else f"read {found!r:.120}, not {wanted!r:.120}"  # noqa: E731
-    return Case(f"{name}{packed}, {change}, {data[:60]!r}", run, expected, ("data.", *kind.names), verify)
+    return outcome(lambda: kind.read(path), "data.", *kind.names, expected=expected, verify=verify)

@@ -17,7 +17,7 @@ from st_extras.text.keywords import keyword_spans
 from st_extras.text.term_weights import BM25, search_words
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.check import ACCEPT, EITHER, REFUSE, Case
+from tests.fuzz.check import ACCEPT, EITHER, REFUSE, fuzz, outcome
 
 _PARTS = [
     "cat", "The", "RED apples", "red apples", "don't", "e-mail", "\t", "\r\n", "\u3000", "...", "!?", "'", "[MASK]",
@@ -130,10 +130,8 @@ CALLS: dict[str, tuple[Callable[[str], Any], Callable[[str, Any], str | None]]] 
 }  # fmt: skip
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Every call with any text."""
-    name, sentence = draw(st.sampled_from(sorted(CALLS))), draw(SOME_TEXT)
+@fuzz(15, 500, name=st.sampled_from(sorted(CALLS)), sentence=SOME_TEXT)
+def test_any_text_through_every_call(name, sentence):
     call, check = CALLS[name]
     is_unicode = sentence.encode("utf8", "ignore").decode("utf8") == sentence  # lone surrogates cannot be written
     expected = EITHER
@@ -142,5 +140,4 @@ def cases(draw: st.DrawFn) -> Case:
     elif re.search(r"\w", sentence) and "\0" not in sentence and len(sentence) < 1000:
         expected = EITHER if name == "FrequencyTable.count" else ACCEPT
     names = ("text", "data", "sentence", "token", "corpus", "phrase", "document", "surrogate")
-    verify = functools.partial(check, sentence)
-    return Case(f"{name}({sentence[:60]!r})", lambda: call(sentence), expected, names, verify)
+    return outcome(lambda: call(sentence), *names, expected=expected, verify=functools.partial(check, sentence))

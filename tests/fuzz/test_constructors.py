@@ -12,11 +12,12 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from st_extras import adaptation, encoders, evaluation, losses, modules, search, text
 from st_extras.evaluation import geometry
@@ -24,14 +25,12 @@ from st_extras.text.frequency import FrequencyTable
 from st_extras.text.term_weights import BM25
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
-from tests.fuzz.check import EITHER, REFUSE, Case
+from tests.fuzz.check import REFUSE, fuzz, outcome
 
 _NO_NUMBERS = [math.nan, math.inf, -math.inf, np.float64("nan"), np.float32("inf"), 10**400]
 _NO_WHOLE_NUMBERS = [math.nan, math.inf, 0.5, 2.5, np.float32(0.5)]
-_UNUSUAL = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), st.complex_numbers(),
-    st.lists(st.floats(), max_size=2), st.sampled_from([1e-300, 10**11, -(10**30), np.int64(2), {}, int, "\ud800"]),
-)  # fmt: skip
+_UNUSUAL = [None, True, -1, 0, 1e-300, 1e300, 10**11, -(10**30), np.int64(2), "", "\ud800", 1j, [0.5], {}, int]
+_PYTHONS = (TypeError, AttributeError, ValueError, ArithmeticError, OSError, SafetensorError)
 _ROWS = np.random.default_rng(0).integers(-9, 9, (60, 6))
 _FLOATS = _ROWS.astype(np.float64)
 _TASK = evaluation.RetrievalTask({"a": "cat"}, {"1": "a cat", "2": "a dog"}, {"a": {"1": 1.0}})
@@ -43,19 +42,12 @@ _NO_OBJECTS: dict[str, list[Any]] = {
     "queries": _NO_TEXTS, "documents": [*_NO_TEXTS[:4], [], None],
 }  # fmt: skip
 """What arguments of these names must refuse."""
-
-
-class Target(NamedTuple):
-    """A call, the arguments that it cannot do without, and of some parameters the values that it must refuse."""
-
-    name: str
-    call: Callable[..., Any]
-    arguments: dict[str, Any]
-    wrong: dict[str, list[Any]]
+Target = tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]
+"""A call, the arguments that it cannot do without, and of some parameters the values that it must refuse."""
 
 
 @functools.cache
-def targets() -> list[Target]:
+def targets() -> dict[str, Target]:
     """The calls that can be made with what is given here, by the names of their parameters."""
     lines, folder = world.root() / "ok.jsonl", world.search_folder(world.new_folder() / "search")
     lines.write_text("".join(json.dumps({"sentence": one}) + "\n" for one in SENTENCES), encoding="utf8")
@@ -89,7 +81,7 @@ def targets() -> list[Target]:
         evaluation.compare_retrieval, evaluation.load_retrieval, search.refine_documents, search.refine_queries,
         geometry.unrelated_cosines, adaptation.adapt, adaptation.adapt_search,
     ]  # fmt: skip
-    found = []
+    found = {}
     for call in calls:
         parameters = [p for p in inspect.signature(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, 4)]
         needed = {p.name for p in parameters if p.default is p.empty} - own.get(call, {}).keys()
@@ -97,8 +89,7 @@ def targets() -> list[Target]:
         wrong |= {p.name: _NO_WHOLE_NUMBERS for p in parameters if _is_annotated(p, "int")}
         wrong |= {p.name: _NO_OBJECTS[p.name] for p in parameters if p.name in _NO_OBJECTS}
         if needed <= given.keys() and wrong:
-            arguments = {key: given[key] for key in needed} | own.get(call, {})
-            found.append(Target(call.__qualname__, call, arguments, wrong))
+            found[call.__qualname__] = (call, {key: given[key] for key in needed} | own.get(call, {}), wrong)
     return found
 
 
@@ -106,18 +97,12 @@ def _is_annotated(parameter: inspect.Parameter, kind: str) -> bool:
     return re.search(rf"(^|\| ){kind}( \||$)", str(parameter.annotation)) is not None
 
 
-def _case(target: Target, parameter: str, value: Any, *, refused: bool) -> Case:
-    """A call with a value for one of its parameters."""
-    shown = f"{target.name}({parameter}={str(type(value)) if isinstance(value, int) else f'{value!r:.40}'})"
-    call = lambda: target.call(**target.arguments | {parameter: value})  # noqa: E731
-    return Case(shown, call, REFUSE if refused else EITHER, (parameter,) if refused else (), foreign=not refused)
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Every call with a value that it must refuse, or an unusual one."""
-    target = draw(st.sampled_from(targets()))
-    parameter = draw(st.sampled_from(sorted(target.wrong)))
-    if parameter not in _NO_OBJECTS and draw(st.booleans()):
-        return _case(target, parameter, draw(_UNUSUAL), refused=False)
-    return _case(target, parameter, draw(st.sampled_from(target.wrong[parameter])), refused=True)
+@fuzz(60, 1600, data=st.data())
+def test_a_value_that_must_be_refused_or_an_unusual_one(data):
+    call, arguments, wrong = targets()[data.draw(st.sampled_from(sorted(targets())), "call")]
+    parameter = data.draw(st.sampled_from(sorted(wrong)), "parameter")
+    if parameter not in _NO_OBJECTS and data.draw(st.booleans()):
+        value = data.draw(st.sampled_from(_UNUSUAL), "value")
+        return outcome(lambda: call(**arguments | {parameter: value}), errors=_PYTHONS)
+    value = data.draw(st.sampled_from(wrong[parameter]), "value")
+    return outcome(lambda: call(**arguments | {parameter: value}), parameter, expected=REFUSE)
