@@ -1,6 +1,7 @@
 """Every command with the arguments that it needs, and every option of every command."""
 
 import functools
+import shlex
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
@@ -38,6 +39,15 @@ def types(name: str) -> dict[str, set[Any]]:
     """The types of a command's parameters: {int, NoneType}."""
     hints = get_type_hints(_command(name).callback)
     return {parameter: {*get_args(hint)} or {hint} for parameter, hint in hints.items()}
+
+
+def parsed(line: str) -> dict[str, Any]:
+    """The values that a command line gives, by the name of the parameter."""
+    words = shlex.split(line)
+    name = next(name for name in COMMANDS if words[: len(name.split())] == name.split())
+    context = _command(name).make_context(name, words[len(name.split()) :])
+    sources = {parameter.name: context.get_parameter_source(parameter.name) for parameter in parameters(name)}
+    return {name: value for name, value in context.params.items() if sources[name].name == "COMMANDLINE"}
 
 
 @functools.cache
