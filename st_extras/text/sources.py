@@ -70,10 +70,20 @@ def open_sources(
         return [_of_file(file, columns, max_line) for file in files]
     if has_magic(name):
         return [_of_file(file, columns, max_line) for file in files_of_pattern(name)]
-    looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~"))
-    if looks_like_file or name.count("/") > 1:
-        raise ValueError(f"There is no file {name!r}.")
+    check_no_missing_file(name)
     return [_of_dataset(name, partial(_load_hub, name, streaming=False), columns, shard)]
+
+
+def check_no_missing_file(name: str) -> None:
+    """Refuse the name of a file or folder that is not there; a data set's id and a pattern pass.
+
+    Raises:
+        ValueError: with that name.
+    """
+    path = Path(name)
+    looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~"))
+    if (looks_like_file or name.count("/") > 1) and not (path.exists() or "://" in name or has_magic(name)):
+        raise ValueError(f"There is no file {name!r}.")
 
 
 # --- files ---
