@@ -148,7 +148,8 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "documents": {"sources": ["text.csv"]},
     },
     "adapt-search enc text.csv -o there --json": {"documents": {"sources": ["text.csv"], "queries": "documents"}},
-    f"search enc text.csv --queries q.txt --index i {READ} --query-prompt Q --document-prompt D --batch-size 7 --quiet": {
+    f"search enc text.csv --queries q.txt --index i {READ} --query-prompt Q --document-prompt D --batch-size 7"
+    " --quiet": {
         "documents": {"sources": "text.csv", "documents": ["one", "two"]},
         "queries": {"sources": "q.txt", "queries": QUERIES},
         "index": {"folder": "i"},
@@ -273,8 +274,10 @@ class Calls:
 
 
 @pytest.fixture
-def calls(monkeypatch):
+def calls(run, monkeypatch):
     """The calls of a command in a world where nothing is loaded, trained or saved."""
+    for name in ("text.csv", "q.txt"):
+        Path(name).write_text("a")
     calls = Calls(monkeypatch)
     on = calls.on
     for place, value in {
@@ -373,7 +376,6 @@ def calls(monkeypatch):
 
 def ran(run: Any, calls: Calls, line: str) -> Calls:
     """Run a command and return what was called."""
-    Path("text.csv").write_text("a")
     code, out, err = run(*shlex.split(line))
     assert code == 0, err
     calls.seen.append(("stdout", {"is_json": out.startswith("{")}))
