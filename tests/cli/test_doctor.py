@@ -13,7 +13,6 @@ import torch
 
 import st_extras
 from tests.cli.conftest import Run
-from tests.test_architecture import loaded_after
 
 REQUIRED = [
     "torch>=2.6",
@@ -76,12 +75,6 @@ def test_what_every_command_needs(run, packages, package, version, fault):
     packages.update({} if version is None else {package: version})
     found = report(run, code=1)
     assert (found[package], found["all in all"]) == (fault, f"broken: {package}")
-
-
-@pytest.mark.slow
-def test_it_does_not_wait_for_sentence_transformers():
-    statement = "import os; from st_extras.cli.doctor import doctor; doctor(as_json=True); print(os.linesep)"
-    assert loaded_after(statement, "sentence_transformers", "transformers", "torch")[-1:] == ["torch"]
 
 
 def test_a_device_that_fails(run, monkeypatch):

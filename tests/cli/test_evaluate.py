@@ -2,14 +2,13 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from st_extras.encoders.loading import load_encoder
-from st_extras.evaluation import LabeledTextEvaluator, compare_retrieval, load_retrieval, mteb, sts_evaluator
+from st_extras.evaluation import LabeledTextEvaluator, compare_retrieval, load_retrieval, sts_evaluator
 from st_extras.evaluation.paired import compare_labeled
 from tests.fixtures import SENTENCES
 
@@ -68,22 +67,6 @@ def test_a_refined_encoder_of_the_hub(run, inputs, monkeypatch):
     assert run("evaluate", "me/refined", "--sts", "STS", "--sets", "sts12", "--json")[0] == 0
 
 
-@pytest.mark.usefixtures("data")
-@pytest.mark.parametrize("words", [("--sts", "STS"), ("--labeled", "labels.tsv"), ("--retrieval", "faq")])
-def test_80_columns_show_every_score_of_encoders_with_long_paths(run, inputs, words):
-    paths = [f"a/{'folder-of-many-letters/' * 3}encoder-{number}" for number in (1, 2)]
-    for path in paths:
-        shutil.copytree(inputs / "encoder", path)
-    found = json.loads(run("evaluate", *paths, *words, "--json")[1])
-    code, out, err = run("evaluate", *paths, *words, columns=80)
-    assert [line for line in err.splitlines() if line.startswith("Encoding")] == [f"Encoding with {p}" for p in paths]
-    table = [line for line in out.splitlines() if line[:1] in "┏┃│└"]
-    assert (code, max(map(len, table)) <= 80) == (0, True)
-    for row in found.values():
-        assert [value for value in row.values() if f"{value:.2f}".lstrip("-") not in out] == []
-    assert all(f"encoder-{number}: {path}" in out for number, path in enumerate(paths, start=1))
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("data")
 def test_labelled_texts_and_the_difference_to_the_first_encoder(run, inputs, make_encoder):
@@ -124,11 +107,3 @@ def test_the_table_of_a_search(run, monkeypatch):
     monkeypatch.setattr("st_extras.cli.evaluate.find_spec", lambda name: None)
     code, out, err = run("evaluate", "ENC", "--retrieval", "faq", "--quiet")
     assert (code, "BM25" in out, "st-extras[search]" in err) == (0, False, True)
-
-
-def test_tasks_of_mteb(run, monkeypatch):
-    """The package itself is tried in tests/evaluation/test_mteb.py."""
-    monkeypatch.setattr(mteb, "mteb_tasks", list)
-    monkeypatch.setattr(mteb, "mteb_scores", lambda model, tasks, **_: dict.fromkeys(tasks, 0.25))
-    code, out, _ = run("evaluate", "ENC", "--mteb", "STS12", "--mteb", "STS13", "--json")
-    assert (code, json.loads(out)) == (0, {"STS12": 25.0, "STS13": 25.0})
