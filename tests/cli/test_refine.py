@@ -20,27 +20,19 @@ def encoded(name: str) -> Any:
     return st_extras.load(name).encode(SENTENCES)
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "known"),
-    [
-        ("whitening", ("dimensions=4",), {"dimensions": 4, "epsilon": 0.0}),
-        ("locality-preserving", ("recolor=0", "neighbors=7"), {"recolor": 0.0, "neighbors": 7, "tfidf": True}),
-    ],
-)
 @pytest.mark.slow
-def test_a_stock_layer_does_the_same(run, inputs, method, settings, known):
+def test_a_stock_layer_does_the_same(run, inputs):
     """With prompts and similarity of the model, and the settings that were given."""
     model = SentenceTransformer(str(inputs / "encoder"), prompts={"query": "the dog "}, similarity_fn_name="dot")
     model.default_prompt_name = "query"
     model.save("prompted")
     Path("domain.txt").write_text("\n".join(topical(160).texts))
-    words = ("refine", method, "prompted", "domain.txt", *(word for pair in settings for word in ("--set", pair)))
+    words = ("refine", "locality-preserving", "prompted", "domain.txt", "--set", "recolor=0", "--set", "neighbors=7")
     code, out, err = run(*words, "-o", "ours", "--json")
     assert code == 0, err
     report = json.loads(out)
-    assert report["settings"].items() >= known.items()
-    assert (report["method"], report["stock"], report["output"]) == (method, False, "ours")
-    assert report["sentences"] == report["settings"]["corpus_size"] > 100
+    assert report["settings"].items() >= {"recolor": 0.0, "neighbors": 7, "tfidf": True}.items()
+    assert (report["stock"], report["sentences"]) == (False, report["settings"]["corpus_size"])
     assert run(*words, "-o", "stock", "--stock")[0] == 0
     stock = SentenceTransformer("stock", device="cpu")
     assert (stock.prompts["query"], stock.default_prompt_name, stock.similarity_fn_name) == ("the dog ", "query", "dot")
@@ -73,26 +65,15 @@ def test_counts_in_place_of_text(run):
         assert (code, "got 'one'" in err) == (2, True), f"a refined encoder is not trained: {err}"
 
 
-# --- RepAL ---
-
-
-@pytest.fixture(scope="module")
-def fitted(run_in, tmp_path_factory):
-    """A folder with RepAL fitted on the text."""
-    folder = tmp_path_factory.mktemp("repal")
-    code, _, err = run_in(folder, "refine", "repal", "ENC", "TEXT", "-o", "fitted", "--set", "lambda_2=0.2")
-    assert code == 0, err
-    return folder / "fitted"
-
-
 @pytest.mark.slow
-def test_repal_tuned_and_scored(run, inputs, fitted):
-    before = st_extras.load(str(fitted))[-1]
+def test_repal_tuned_and_scored(run, inputs):
+    assert run("refine", "repal", "ENC", "TEXT", "-o", "fitted", "--set", "lambda_2=0.2")[0] == 0
+    before = st_extras.load("fitted")[-1]
     assert (before.lambda_1, before.lambda_2, before.corpus_size) == (0.5, 0.2, 8)
-    code, out, err = run("repal", "tune", fitted, "--sts", "STS", "-o", "tuned", "--json")
+    code, out, err = run("repal", "tune", "fitted", "--sts", "STS", "-o", "tuned", "--sentence-term-only", "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert found["spearman"] >= found["plain"]
+    assert (found["spearman"] >= found["plain"], found["lambda_2"]) == (True, 0)
     code, out, err = run("repal", "evaluate", "tuned", "--sts", "STS", "--sets", "stsb_dev", "--json")
     assert code == 0, err
     columns = json.loads(out)
@@ -101,9 +82,3 @@ def test_repal_tuned_and_scored(run, inputs, fitted):
         again = sts_evaluator("stsb_dev", inputs)(state)["stsb_dev_spearman_cosine"]
         assert columns[name]["stsb_dev"] == pytest.approx(100 * again)
     assert columns["plain"]["stsb_dev"] == pytest.approx(found["plain"], abs=1e-3)
-
-
-@pytest.mark.slow
-def test_tuning_of_the_sentence_term_alone(run, fitted):
-    code, out, err = run("repal", "tune", fitted, "--sts", "STS", "-o", "tuned", "--sentence-term-only")
-    assert (code, "lambda_2 0 of" in out, st_extras.load("tuned")[-1].lambda_2) == (0, True, 0), err
