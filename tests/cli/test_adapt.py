@@ -68,17 +68,6 @@ def test_an_encoder_that_is_left_unchanged_is_no_failure(run):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("texts")
-def test_what_was_not_tried_and_why(run, monkeypatch):
-    monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
-    too_strong = "st_extras.adaptation.domain.CandidateScores.too_strong"
-    monkeypatch.setattr(too_strong, lambda _, one, *__: "as it is too strong" if one.gentler else "")
-    code, out, err = run(*ADAPT, "--strength", "slight", "--quiet")
-    assert code == 0, err
-    assert "Not tried: whitening neighbour transform, as it is too strong." in out.splitlines()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("texts")
 def test_search(run, monkeypatch):
     gain = "st_extras.adaptation.pseudo_relevance.PseudoRelevanceComparison.compare"
     monkeypatch.setattr(gain, lambda *_: (0.02, 0.01))

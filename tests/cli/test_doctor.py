@@ -2,7 +2,6 @@
 
 import json
 import sys
-from email.message import Message
 from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
@@ -28,13 +27,11 @@ REQUIRED = [
 def packages(monkeypatch):
     """The versions that seem to be installed, to be changed by the test; st-extras requires REQUIRED."""
     versions = {"torch": "2.9.0+cpu", "sentence-transformers": "6.2.0", "wordfreq": "3.1.1", "st-extras": "0.1.0"}
-    extras = Message()
-    for extra in ("wordfreq", "lora", "dev"):
-        extras["Provides-Extra"] = extra
+    extras = SimpleNamespace(get_all=lambda *_: ["wordfreq", "lora", "dev"])
 
     def distributions(name: str) -> Any:
-        if name in versions:
-            yield SimpleNamespace(version=versions[name], requires=REQUIRED, metadata=extras)
+        found = SimpleNamespace(version=versions.get(name), requires=REQUIRED, metadata=extras)
+        return [found] if name in versions else []
 
     monkeypatch.setattr(metadata, "distributions", distributions)
     return versions
@@ -42,7 +39,7 @@ def packages(monkeypatch):
 
 def report(run: Run, code: int = 0) -> dict[str, str]:
     found, out, err = run("doctor", "--json")
-    assert (found, err, out.count("\n")) == (code, "", 1), err
+    assert (found, err) == (code, "")
     return dict(json.loads(out))
 
 

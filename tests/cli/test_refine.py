@@ -13,7 +13,6 @@ from st_extras.evaluation import sts_evaluator
 from st_extras.modules import RepALPostProcessor
 from tests.adaptation.texts import topical
 from tests.fixtures import SENTENCES
-from tests.helpers import some_fast
 
 
 def encoded(name: str) -> Any:
@@ -39,30 +38,25 @@ def test_a_stock_layer_does_the_same(run, inputs):
     np.testing.assert_allclose(encoded("ours"), stock.encode(SENTENCES), atol=1e-4)
 
 
-@pytest.mark.parametrize("method", some_fast(["whitening", "repal"], ["whitening"]))
-def test_statistics_in_place_of_text_of_the_same_prompt(run, method):
-    prompt = ("--prompt", "the dog ") if method == "whitening" else ()
-    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", *prompt)[0] == 0
-    for name, given in (("one", ("TEXT",)), ("two", ("--statistics", "s.safetensors"))):
-        code, _, err = run("refine", method, "ENC", *given, "-o", name, *prompt)
-        assert code == 0, err
-    np.testing.assert_allclose(encoded("one"), encoded("two"), atol=1e-5)
-    if prompt:
-        code, _, err = run("refine", method, "ENC", "--statistics", "s.safetensors", "-o", "out")
-        assert (code, "give --prompt" in err, Path("out").exists()) == (2, True, False), err
-
-
-def test_counts_in_place_of_text(run):
+def test_counts_and_statistics_in_place_of_text(run):
     assert run("frequencies", "count", "ENC", "TEXT", "-o", "counts.json")[0] == 0
-    for name, given in (("one", ("TEXT",)), ("two", ("--frequencies", "counts.json"))):
-        code, out, err = run("refine", "sif", "ENC", *given, "-o", name, "--set", "a=0.01")
-        assert (code, out) == (0, f'Fitted on 8 sentences, saved to {name}: st_extras.load("{name}")\n'), err
-    assert np.array_equal(encoded("one"), encoded("two"))
-    code, out, err = run("refine", "whitening", "one", "TEXT", "-o", "both", "--stock")
-    assert (code, 'st_extras.load("both")' in out) == (0, True), f"SIF pooling is not stock: {err}"
-    for command in (("train", "simcse"), ("adapt",)):
-        code, _, err = run(*command, "one", "TEXT", "-o", "out")
-        assert (code, "got 'one'" in err) == (2, True), f"a refined encoder is not trained: {err}"
+    prompt = ("--prompt", "the dog ")
+    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", *prompt)[0] == 0
+    for method, more, given in (
+        ("sif", ("--set", "a=0.01"), ("--frequencies", "counts.json")),
+        ("whitening", prompt, ("--statistics", "s.safetensors")),
+    ):
+        assert run("refine", method, "ENC", "TEXT", "-o", f"{method}-1", *more)[0] == 0
+        code, out, err = run("refine", method, "ENC", *given, "-o", f"{method}-2", *more)
+        assert (code, f'Fitted on 8 sentences, saved to {method}-2: st_extras.load("{method}-2")\n') == (0, out), err
+        np.testing.assert_allclose(encoded(f"{method}-1"), encoded(f"{method}-2"), atol=1e-5)
+
+
+def test_a_refined_encoder_is_not_trained(run):
+    assert run("refine", "whitening", "ENC", "TEXT", "-o", "refined")[0] == 0
+    for command in (("train", "simcse"), ("adapt",), ("adapt-search",)):
+        code, _, err = run(*command, "refined", "TEXT", "-o", "out")
+        assert (code, "got 'refined'" in err) == (2, True), err
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.modules import CorpusStatistics
 from st_extras.text.frequency import FrequencyTable
-from tests.fixtures import SENTENCES, build_encoder
+from tests.fixtures import SENTENCES
 
 COMPUTE, COUNT = ("statistics", "compute", "ENC", "TEXT"), ("frequencies", "count", "ENC", "TEXT")
 
@@ -25,21 +25,6 @@ def test_statistics_of_shards_merged_are_one_pass(run):
     merged, whole = (CorpusStatistics.load(f"{name}.safetensors") for name in ("all", "whole"))
     assert (merged.mean - whole.mean).abs().max() < 1e-9
     assert (merged.scatter - whole.scatter).abs().max() < 1e-9
-
-
-def test_statistics_of_another_prompt_or_encoder_do_not_merge(run, tmp_path):
-    build_encoder(tmp_path / "other", seed=1)
-    for name, encoder, prompt in (
-        ("plain", "ENC", ""),
-        ("prompted", "ENC", "a dog "),
-        ("other", tmp_path / "other", ""),
-    ):
-        words = ("statistics", "compute", encoder, "TEXT", "-o", f"{name}.safetensors")
-        assert run(*words, *(("--prompt", prompt) if prompt else ()))[0] == 0
-    for name in ("prompted", "other"):
-        code, _, err = run("statistics", "merge", "plain.safetensors", f"{name}.safetensors", "-o", "all.safetensors")
-        assert (code, f"{name}.safetensors does not fit plain.safetensors: " in err) == (2, True), err
-    assert not Path("all.safetensors").exists()
 
 
 def test_counts_of_shards_add_up_to_those_of_python(run, inputs):

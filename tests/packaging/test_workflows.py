@@ -1,9 +1,6 @@
 """The workflows of .github, which run elsewhere, and what they and the package's metadata name."""
 
-import importlib.util
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -53,19 +50,3 @@ def test_the_citation_is_that_of_this_version_and_dev_brings_every_extra():
     assert every is not None
     assert {*every[1].split(",")} >= EXTRAS.keys() - {"dev", "ray"}, "ray is large, and not there for every Python"
     assert {*PYPROJECT["build-system"]["requires"]} <= {*EXTRAS["dev"]}, "the tests build without a network"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("check_jsonschema") is None, reason="needs check-jsonschema")
-@pytest.mark.parametrize(
-    ("schema", "pattern"),
-    [
-        ("vendor.github-workflows", ".github/workflows/*.yml"),
-        ("vendor.dependabot", ".github/dependabot.yml"),
-        ("vendor.citation-file-format", "CITATION.cff"),
-    ],
-)
-def test_the_files_follow_their_schema(schema, pattern):
-    words = ["-m", "check_jsonschema", "--builtin-schema", schema, *map(str, ROOT.glob(pattern))]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
