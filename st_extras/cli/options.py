@@ -57,7 +57,7 @@ def _encoders(_: str, value: str | list[str]) -> str | list[str]:
 ENCODER = checked(_encoders)
 
 
-def _texts(_: str, value: str | list[str]) -> str | list[str]:
+def _existing_texts(_: str, value: str | list[str]) -> str | list[str]:
     from st_extras.text.sources import check_no_missing_file
 
     for name in [value] if isinstance(value, str) else value:
@@ -65,7 +65,7 @@ def _texts(_: str, value: str | list[str]) -> str | list[str]:
     return value
 
 
-TEXTS = checked(_texts)
+TEXTS = checked(_existing_texts)
 
 
 def refuse_refined(path: str) -> None:
