@@ -91,8 +91,8 @@ HOSTILE = [
     "|---|---|",
     "1. $x$ \\(y\\)",
     "half \ud83d of a pair",
-    "word " * 39 + "e...",
     "tab\tnul\0esc\x1b[31m 犬 \u200d 🙂",
+    "word " * 39 + "wo...",
 ]
 
 

@@ -100,7 +100,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --test T --batch-size 7"
     " --mini-batch-size 5 --lr 0.5 --loss-lr 0.25 --steps 11 --eval-steps 12 --patience 3 --max-length 9 --pooling cls"
     " --layers 1 --dropout 0.25 --prompt-template 'a {} b' --dtype bfloat16 --length-buckets 5 --keep-duplicates"
-    " --set temperature=0.3 --seed 13 --bf16 --lora 8 --gradient-checkpointing --resume --force --overwrite --quiet": {
+    " --set temperature=0.3 --seed 13 --lora 8 --gradient-checkpointing --resume --force --overwrite --quiet": {
         "dev": {"source": "D", "evaluator": ("X", "D"), "data": TEXT},
         "dev_set": {"names": "X"},
         "test": {"source": "T", "names": SEVEN_STS},
@@ -109,7 +109,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "set_": {"temperature": 0.3},
         "quiet": {"show_progress_bar": False, "called": "disable_progress_bars"},
     },
-    "train simcse enc text.csv -o there --epochs 2.5 --dev unlabeled --json": {
+    "train simcse enc text.csv -o there --epochs 2.5 --dev unlabeled --bf16 --json": {
         "dev": {"evaluator": ("unlabeled", TEXT), "no_duplicates": True},
     },
     "train dclr enc text.csv -o there --complementary C": {"complementary": {"complementary_table": ("C", TEXT)}},
@@ -197,10 +197,13 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "set_": {"lambda_1": 0.0, "lambda_2": 1.0},
         "device": {"encode_options": {"device": "cpu"}},
     },
-    "repal tune enc --sts D --dev-set X --output there --overwrite --sentence-term-only --by-subset --json": {
+    "repal tune enc --sts D --dev-set X --output there --overwrite --sentence-term-only": {
         "sts": {"source": "D"},
         "dev_set": {"name": "X"},
         "sentence_term_only": {"lambda_2_grid": [0.0]},
+    },
+    "repal tune enc --sts D -o there --by-subset --json": {
+        "sts": {"source": "D", "name": "stsb_dev"},
         "by_subset": {"groups": PAIRS.subsets},
     },
     "repal evaluate enc --sts D --sets X --sets Y --json": {"sts": {"source": "D"}, "sets": {"names": ["X", "Y"]}},
