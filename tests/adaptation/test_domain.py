@@ -305,13 +305,14 @@ def test_a_candidate_that_cannot_be_scored_does_not_lose_the_others(still_encode
 @pytest.mark.parametrize(
     ("options", "least", "reason"),
     [
-        ({}, 0.0, "no candidate was better"),
+        ({}, 0.0, "none is better."),
         ({"minutes": 1e-6}, 0.0, "more minutes"),
         ({}, 1.01, "have a neighbour that embeddings and words agree on"),
     ],
 )
 def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch, options, least, reason):
     monkeypatch.setattr(domain, "LEAST_CONFIRMED", least)
+    monkeypatch.setattr(domain, "choose", lambda *_: choice.Choice(None, "none is better."))
     found = run(still_encoder, TEXTS, tmp_path / "out", **options)
     assert found.reason.startswith("Left unchanged: ")
     assert reason in found.reason
