@@ -404,7 +404,8 @@ def test_the_values_arrive(run, calls, line):
 
 def test_every_option_of_every_command_is_on_a_line():
     words = {
-        name: {word for line in LINES if line.startswith(name) for word in shlex.split(line)} for name, _ in options()
+        name: {word for line in LINES if line.startswith(f"{name} ") for word in shlex.split(line)}
+        for name, _ in options()
     }
     assert [(name, option.opts) for name, option in options() if not {*option.opts} & words[name]] == []
 
