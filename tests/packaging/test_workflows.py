@@ -1,6 +1,8 @@
 """The workflows of .github, which run elsewhere, and what they and the package's metadata name."""
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -50,3 +52,13 @@ def test_the_citation_is_that_of_this_version_and_dev_brings_every_extra():
     assert every is not None
     assert {*every[1].split(",")} >= EXTRAS.keys() - {"dev", "ray"}, "ray is large, and not there for every Python"
     assert {*PYPROJECT["build-system"]["requires"]} <= {*EXTRAS["dev"]}, "the tests build without a network"
+
+
+@pytest.mark.slow
+def test_the_files_follow_their_schema():
+    pytest.importorskip("check_jsonschema")
+    patterns = {"github-workflows": ".github/workflows/*.yml", "dependabot": ".github/dependabot.yml"}
+    for schema, pattern in (patterns | {"citation-file-format": "CITATION.cff"}).items():
+        words = ["-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, ROOT.glob(pattern))]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
