@@ -83,7 +83,7 @@ def adapt_search(
     adaptation.check_adaptation_output(output, resume=resume, overwrite=overwrite)
     options.check_column(context, documents)
     options.refuse_refined(encoder)
-    judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)
+    judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval, max_line=max_line)
     texts: Any = corpus.stream_sentences(documents, column=column, max_line=max_line)
     texts = texts if passages is None else corpus.passages(texts, passages)
     folders = [folder for folder in map(find_search_folder, documents) if folder is not None]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
-from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import (
     CANDIDATES,
@@ -21,12 +20,11 @@ from st_extras.adaptation import (
 )
 from st_extras.adaptation.choice import Choice, choose, choose_harmless, is_tried, objections
 from st_extras.adaptation.corpus import Sample, apart_from, sample_texts, split_corpus
-from st_extras.adaptation.scoring import check_dev, development, general_english
+from st_extras.adaptation.scoring import check_dev, development
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset, label_scores
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.samples import graded_pairs
 from tests.fixtures import SENTENCES
-from tests.helpers import differing, draw, snapshot
+from tests.helpers import cosine, differing, draw, snapshot
 
 TEXTS = [f"text {chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(603)]
 
@@ -106,14 +104,6 @@ def test_the_transform_is_that_of_the_docstring(candidate):
         np.testing.assert_allclose(v @ matrix.numpy() + offset.numpy(), expected, atol=1e-9)
 
 
-def test_the_time_of_a_training(encoder, monkeypatch):
-    clock = iter([1.0, 3.0])
-    monkeypatch.setattr(trainings.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(SentenceTransformer, "encode", lambda self, texts, **_: None)
-    assert trainings.seconds_per_text(encoder, SENTENCES, 4) == 2.0 / len(SENTENCES)
-    assert ShortTraining("t", 10, 1e-5, 0.1).seconds(0.001) == pytest.approx(10 * 64 * 8 * 0.001)
-
-
 @pytest.mark.parametrize(("share", "guide"), [(0.2, "start"), (None, None)])
 def test_a_copy_is_trained_with_the_settings(encoder, tmp_path, monkeypatch, share, guide):
     made: list[dict[str, Any]] = []
@@ -122,10 +112,9 @@ def test_a_copy_is_trained_with_the_settings(encoder, tmp_path, monkeypatch, sha
     before = snapshot(encoder)
     training = ShortTraining("t", 1, 1e-3, share, ("dropout", "shuffle"))
     trained = training.trained_copy(encoder, SENTENCES, tmp_path / "out", 1, show_progress_bar=False)
-    assert made[0]["augmentations"] == ("dropout", "shuffle")
-    assert (made[0].get("complementary_model"), made[0].get("masked_share")) == (guide, share)
-    assert not differing(before, snapshot(encoder))
-    assert differing(before, snapshot(trained))
+    guided = {} if guide is None else {"complementary_model": guide, "masked_share": share}
+    assert made[0] == {"augmentations": ("dropout", "shuffle"), **guided}
+    assert (differing(before, snapshot(encoder)), differing(before, snapshot(trained)) != set()) == (set(), True)
 
 
 # --- scores ---
@@ -135,14 +124,12 @@ def test_pairs_are_scored_by_spearman_and_labels_by_the_mean_of_three():
     embeddings, grades = draw(20, 6), [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0]
     first, second = [f"a{k}" for k in range(10)], [f"b{k}" for k in range(10)]
     pairs = development(STSDataset("pairs", first, second, grades, ["x"] * 10))
+    cosines = [cosine(embeddings[k], embeddings[10 + k]) for k in range(10)]
     assert pairs.texts == [*first, *second]
-    cosines = [float(torch.cosine_similarity(embeddings[k], embeddings[10 + k], dim=0)) for k in range(10)]
     assert pairs.score(embeddings) == pytest.approx(100 * spearmanr(cosines, grades).statistic)
     labels = [str(k % 2) for k in range(20)]
     measure = development(LabeledTexts([f"t{k}" for k in range(20)], labels))
     assert measure.score(embeddings) == pytest.approx(100 * label_scores(embeddings, labels)["mean"])
-    first, second, _ = graded_pairs()
-    assert general_english().texts == [*first, *second]
 
 
 def test_development_sets_that_are_refused():
@@ -223,11 +210,8 @@ def test_the_table_has_the_base_model_and_no_empty_columns():
     assert rows[0] == ["base model", "", "", "80.00", "", ""]
     assert rows[1] == ["a", "-0.1000", "-0.2000 to +0.1000", "79.00 (-1.00)", "1", "no: not better"]
     assert domain.chosen_result == domain.candidates[1]
-    assert [line.split("  ")[0] for line in str(domain).splitlines()][-3:] == ["base model", "a", "b"]
     search = report(SearchDetails(20, True), CandidateResult("b", 0.25, None, None, None, True, "", 0.0))
     assert search.table()[0] == ["candidate", "gain", "accepted"]
-    assert str(report(SearchDetails(20, True))) == "b was best."
     written = json.loads(json.dumps(domain.written()))
     assert written["details"]["unrelated_after"] == {"100": [0.1, 0.0, 0.2]}
-    assert (written["texts"]["held_out"], written["candidates"][0]["gain"]) == (2, -0.1)
     assert (written["changed"], written["chosen"], written["seconds"]) == (True, "b", 1.3)

@@ -12,11 +12,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor
 
-from st_extras.adaptation import Adaptation, SearchDetails, adapt_search, search, search_transforms
+from st_extras.adaptation import adapt_search, search, search_transforms
 from st_extras.adaptation.corpus import sample_texts
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, first_documents, sample_queries
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
-from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
@@ -30,13 +29,8 @@ JUDGED = RetrievalTask(
 )
 
 
-def run(model: SentenceTransformer, folder: Path, queries: Any = QUERIES, **options: Any) -> Adaptation:
+def run(model: SentenceTransformer, folder: Path, queries: Any = QUERIES, **options: Any) -> Any:
     return adapt_search(model, DOCUMENTS, folder, queries=queries, show_progress_bar=False, **options)
-
-
-def details(found: Adaptation) -> SearchDetails:
-    assert isinstance(found.details, SearchDetails)
-    return found.details
 
 
 def unit(model: SentenceTransformer, role: str, of: list[str]) -> Tensor:
@@ -108,7 +102,7 @@ def test_queries_made_from_documents_get_no_mean_of_their_own(still_encoder, tmp
         still_encoder, documents, tmp_path, queries="documents", keep_index=keep_index, show_progress_bar=False
     )
     assert (found.chosen, len(found.candidates)) == (f"{strength} whitening with one mean", 1)
-    assert details(found).made_from_documents
+    assert found.details.made_from_documents
     assert "queries made from them" in (tmp_path / "README.md").read_text()
 
 
@@ -142,22 +136,20 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
 
 def test_too_few_queries_that_share_a_word(still_encoder, tmp_path):
     found = run(still_encoder, tmp_path, queries=[*(f"zz{number} qq{number}" for number in range(30)), *QUERIES[:19]])
-    assert (found.chosen, details(found).compared) == (None, 19)
+    assert (found.chosen, found.details.compared) == (None, 19)
     assert found.model is still_encoder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_judgements_are_those_of_the_evaluator(still_encoder, tmp_path, similarity):
-    still_encoder.similarity_fn_name = similarity
+def test_judgements_are_those_of_the_evaluator(still_encoder, tmp_path):
+    still_encoder.similarity_fn_name = "dot"
     found = run(still_encoder, tmp_path, dev=JUDGED)
     evaluator = RetrievalEvaluator(JUDGED)
-    base = 100 * evaluator(still_encoder)[f"{similarity}_ndcg@10"]
-    assert details(found).dev == pytest.approx(base)
-    if found.chosen_result is not None:
-        after = 100 * evaluator(found.model)[f"{similarity}_ndcg@10"]
-        assert after - base == pytest.approx(found.chosen_result.gain, abs=1e-3)
-        assert found.chosen_result.gain > 0
+    base = 100 * evaluator(still_encoder)["dot_ndcg@10"]
+    assert found.details.dev == pytest.approx(base)
+    after = 100 * evaluator(found.model)["dot_ndcg@10"]
+    gains = [0.0 if found.chosen is None else found.chosen_result.gain, *(one.gain for one in found.candidates)]
+    assert (after - base, gains[0]) == (pytest.approx(gains[0], abs=1e-3), max(0, *gains))
 
 
 # --- what is saved ---
@@ -173,18 +165,14 @@ def test_the_result_is_stock_and_each_side_has_its_route(still_encoder, tmp_path
     assert len([path for path in tmp_path.rglob("*.safetensors") if path.stat().st_size > 2**14]) == 1
     loaded = assert_routes_are_the_preferred_transform(tmp_path, still_encoder)
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
-    np.testing.assert_allclose(np.linalg.norm(loaded.encode_query(QUERIES), axis=1), 1, atol=1e-5)
     assert np.abs(loaded.encode_query(QUERIES) - loaded.encode_document(QUERIES)).max() > 0.01
     base, after = (
         first_documents(unit(model, "query", QUERIES), unit(model, "document", DOCUMENTS))
         for model in (still_encoder, loaded)
     )
     changed = int((after[:, 0] != base[:, 0]).sum())
-    read = (tmp_path / "searches.md").read_text()
-    assert details(found).changed == changed / 40
-    assert f"Of 40 queries, {changed} ({changed / 40:.0%})" in read
-    assert read.count("**Query:**") == min(20, changed) > 3
-    assert details(found).queries == details(found).compared == 40
+    assert (found.details.changed, found.details.queries, found.details.compared) == (changed / 40, 40, 40)
+    assert (tmp_path / "searches.md").read_text().count("**Query:**") == min(20, changed) > 3
 
 
 @pytest.mark.parametrize(("similarity", "gain"), [("cosine", 0.0), ("dot", -1.0)])
@@ -198,7 +186,7 @@ def test_the_weight_of_bm25_is_that_of_the_saved_model(still_encoder, tmp_path, 
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     dense = loaded.similarity(loaded.encode_query(QUERIES), loaded.encode_document(DOCUMENTS))
     weight = bm25_weight(dense, BM25(DOCUMENTS).scores(QUERIES))
-    assert details(found).bm25_weight == pytest.approx(weight, rel=1e-4)
+    assert found.details.bm25_weight == pytest.approx(weight, rel=1e-4)
     assert json.loads((tmp_path / "adaptation.json").read_text())["details"]["bm25_weight"] == pytest.approx(weight)
     assert (f"cosine + {weight:.4g} x BM25" in (tmp_path / "README.md").read_text()) == (gain == 0)
     assert (tmp_path / "searches.md").exists() == (gain == 0)
@@ -228,19 +216,6 @@ def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypa
     queries = queries @ matrix.T - scores.mean() * slope
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     np.testing.assert_allclose(found.model.encode_query(QUERIES), queries, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("document", [None, "passage"])
-def test_prompts_by_the_names_that_models_have(make_encoder, tmp_path, accepting, document):
-    model = make_encoder(dropout=0.0)
-    model.prompts = {"query": "the dog "} | ({document: "a cat "} if document else {"document": ""})
-    model.save(str(tmp_path / "base"))
-    base, plain = load_encoder(tmp_path / "base", device="cpu"), make_encoder(dropout=0.0)
-    given = plain.encode([f"{'a cat ' if document else ''}{text}" for text in DOCUMENTS])
-    np.testing.assert_allclose(base.encode_document(DOCUMENTS), given, atol=1e-5)
-    run(base, tmp_path / "out")
-    assert assert_routes_are_the_preferred_transform(tmp_path / "out", base).prompts == base.prompts
 
 
 @pytest.mark.slow
@@ -276,9 +251,9 @@ def test_prompts_by_other_names_are_saved_by_the_usual_ones(make_encoder, tmp_pa
 
 
 def test_encoders_that_are_refused(still_encoder, tmp_path):
-    model = SentenceTransformer(modules=[Router({"left": list(still_encoder)}, default_route="left")], device="cpu")
+    left = SentenceTransformer(modules=[Router({"left": list(still_encoder)}, default_route="left")], device="cpu")
     with pytest.raises(ValueError, match=r"^model must have the routes"):
-        run(model, tmp_path / "out")
+        run(left, tmp_path / "out")
     for similarity, argument in (("manhattan", r"model\.similarity_fn_name"), ("dot", "keep_index")):
         still_encoder.similarity_fn_name = similarity
         with pytest.raises(ValueError, match=f"^{argument} must be"):

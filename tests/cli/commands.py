@@ -1,6 +1,7 @@
 """Every command with the arguments that it needs, and every option of every command."""
 
 import functools
+import shlex
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
@@ -30,22 +31,32 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 def parameters(name: str) -> list[Any]:
     """The parameters of a command, as click knows them."""
-    return list(_command(name).params)
+    return list(command(name).params)
 
 
 @functools.cache
 def types(name: str) -> dict[str, set[Any]]:
     """The types of a command's parameters: {int, NoneType}."""
-    hints = get_type_hints(_command(name).callback)
+    hints = get_type_hints(command(name).callback)
     return {parameter: {*get_args(hint)} or {hint} for parameter, hint in hints.items()}
 
 
+def parsed(line: str) -> dict[str, Any]:
+    """The values that a command line gives, by the name of the parameter."""
+    words = shlex.split(line)
+    name = next(name for name in COMMANDS if words[: len(name.split())] == name.split())
+    context = command(name).make_context(name, words[len(name.split()) :])
+    sources = {parameter.name: context.get_parameter_source(parameter.name) for parameter in parameters(name)}
+    return {name: value for name, value in context.params.items() if sources[name].name == "COMMANDLINE"}
+
+
 @functools.cache
-def _command(name: str) -> Any:
-    command: Any = typer.main.get_command(app)
+def command(name: str) -> Any:
+    """A command, as click knows it."""
+    found: Any = typer.main.get_command(app)
     for word in name.split():
-        command = command.commands[word]
-    return command
+        found = found.commands[word]
+    return found
 
 
 def options() -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,6 @@
 """``st-extras adapt`` and ``adapt-search``: what they print and refuse."""
 
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -44,17 +43,15 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     words = (*ADAPT, "--labeled", "labels.tsv", "--max-general-loss", "200")
     code, out, err = run(*words, "--quiet")
     assert code == 0, err
-    first, *printed = out.splitlines()
-    *changes, texts, second, third, title = printed[: printed.index("")]
-    assert first.endswith(' was best. Saved to out: SentenceTransformer("out")')
-    assert any(re.fullmatch(r"\d+% of the texts have another nearest neighbour\.", change) for change in changes)
-    assert str(Path("out/neighbors.md")) in second
-    assert third == f"st-extras evaluate {inputs / 'encoder'} out --labeled FILE.tsv  # columns label and text"
-    assert texts.startswith("Text: 500 read, 500 different ones used, 6.0 words each, ")
-    assert title == "Gain over the base model: score on dev, x 100"
+    lines = out.splitlines()
+    assert lines[0].endswith(' was best. Saved to out: SentenceTransformer("out")')
+    assert "% of the texts have another nearest neighbour." in out
+    assert "Text: 500 read, 500 different ones used, 6.0 words each, " in out
+    assert str(Path("out/neighbors.md")) in out
+    assert f"st-extras evaluate {inputs / 'encoder'} out --labeled FILE.tsv  # columns label and text" in lines
+    assert "Gain over the base model: score on dev, x 100" in lines
     assert all(word in out for word in ("candidate", "gain", "accepted", "base model"))
-    assert "interval" not in out  # it would be empty
-    assert "--strength NAME" in out.splitlines()[-1]
+    assert "--strength NAME" in lines[-1]
     assert len(SentenceTransformer("out", device="cpu")) == 3
     code, out, err = run(*words, "--overwrite", "--json")
     report, written = json.loads(out), json.loads(Path("out/adaptation.json").read_text())
@@ -64,24 +61,9 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
 def test_an_encoder_that_is_left_unchanged_is_no_failure(run):
     code, out, _ = run("adapt", "ENC", "TEXT", "-o", "out", "--quiet")
     reason, text = out.splitlines()
-    assert (code, reason.startswith("Left unchanged: "), reason.endswith(' SentenceTransformer("out")')) == (
-        0,
-        True,
-        True,
-    )
+    assert (code, reason.startswith("Left unchanged: ")) == (0, True)
     assert text == "Text: 8 read, 8 different ones used, 6.2 words each."
     assert len(SentenceTransformer("out", device="cpu")) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("texts")
-def test_what_was_not_tried_and_why(run, monkeypatch):
-    monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
-    too_strong = "st_extras.adaptation.domain.CandidateScores.too_strong"
-    monkeypatch.setattr(too_strong, lambda _, one, *__: "as it is too strong" if one.gentler else "")
-    code, out, err = run(*ADAPT, "--strength", "slight", "--quiet")
-    assert code == 0, err
-    assert "Not tried: whitening neighbour transform, as it is too strong." in out.splitlines()
 
 
 @pytest.mark.slow
@@ -91,18 +73,15 @@ def test_search(run, monkeypatch):
     monkeypatch.setattr(gain, lambda *_: (0.02, 0.01))
     code, out, err = run(*SEARCH, "--query-prompt", "the dog ", "--document-prompt", "a ", "--quiet")
     assert code == 0, err
-    first, difference, _, texts, second, third, *table, rule, score, search = out.splitlines()
-    assert first.startswith(f"{BOTH_SIDES[0].name} was chosen: no harm was found. Saved to out: ")
-    assert difference.startswith("Gain over the base model: +0.020 (average precision")
-    assert str(Path("out/searches.md")) in second
-    assert "--retrieval FOLDER" in third
-    assert texts == "Documents: 500 read, 500 different ones used; 40 queries."
-    assert "general" not in "\n".join(table)  # it would be empty
-    assert rule.startswith("Rule: ")
-    assert score.startswith("Hybrid search: score = cosine + ")
-    assert search.startswith('st-extras search out texts.txt "your query" --bm25-weight ')
+    lines = out.splitlines()
+    assert lines[0].startswith(f"{BOTH_SIDES[0].name} was chosen: no harm was found. Saved to out: ")
+    assert lines[1].startswith("Gain over the base model: +0.020 (average precision")
+    assert "Documents: 500 read, 500 different ones used; 40 queries." in lines
+    assert str(Path("out/searches.md")) in out
+    assert "--retrieval FOLDER" in out
+    assert lines[-1].startswith('st-extras search out texts.txt "your query" --bm25-weight ')
     weight = json.loads(Path("out/adaptation.json").read_text())["details"]["bm25_weight"]
-    words = shlex.split(search)
+    words = shlex.split(lines[-1])
     assert float(words[-1]) == pytest.approx(weight, rel=1e-3)
     assert len(json.loads(run(*words[1:], "--json")[1])["searches"][0]["hits"]) == 10
     assert SentenceTransformer("out", device="cpu").prompts == {"query": "the dog ", "document": "a "}

@@ -37,37 +37,28 @@ def test_other_weights_are_refused(run, monkeypatch, tmp_path):
     assert packaged.packaged_minilm() == str(folder)
 
 
-def test_files_to_try_the_commands_with(run, assert_refused):
+def test_files_to_try_the_commands_with(run):
     code, out, err = run("demo", "--files", "samples")
-    assert (code, err) == (0, "")
-    assert "st-extras adapt demo samples/sentences.txt" in out.replace("\n", " ")
+    assert (code, err, "st-extras adapt demo samples/sentences.txt" in out) == (0, "", True)
     assert {path.name for path in Path("samples").iterdir()} == {"labels.tsv", "pairs.tsv", "search", "sentences.txt"}
-    code, _, err = run("demo", "--files", "samples")
-    assert (code, "--files must be" in err) == (2, True)
+    assert run("demo", "--files", "samples")[0] == 2
 
 
 @pytest.mark.slow
-def test_each_step_is_a_line_with_the_scores_before_and_after(run, inputs, monkeypatch, caplog):
-    """The only bar is that of the steps: no log entry and no other bar comes between the lines."""
+def test_each_step_is_a_line_with_the_scores_before_and_after(run, inputs, monkeypatch):
     monkeypatch.setattr(demo, "raw_encoder", lambda: load_encoder(inputs / "encoder", device="cpu"))
     for module in (demo, packaged):
         monkeypatch.setattr(module, "packaged_minilm", lambda: inputs / "encoder")
     monkeypatch.setattr(demo, "sample_sentences", lambda: sample_sentences()[:60])
     monkeypatch.setattr("transformers.utils.logging._tqdm_active", False)  # as main() asks
     code, out, err = run("demo", "--steps", 3)
-    assert code == 0, err
     lines = [line for line in re.split(r"[\r\n]", err) if line.strip()]
-    assert [line for line in lines if not line.startswith("Training: ")] == []
-    assert "3/3" in lines[-1]
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("st_extras")] == []
+    assert (code, [line for line in lines if not line.startswith("Training: ")]) == (0, [])  # no bar but that of steps
     found = re.findall(r": (-?\d+\.\d) -> (-?\d+\.\d)$", out, flags=re.MULTILINE)
-    (start, trained), (again, refined), (good, adapted) = [map(float, scores) for scores in found]
+    (_, trained), (again, refined), (good, adapted) = [map(float, scores) for scores in found]
     pairs = STSEvaluator([STSDataset("pairs", *graded_pairs())], write_csv=False)
     saved = SentenceTransformer("demo-model", device="cpu")
-    for score, model in (
-        (start, load_encoder(inputs / "encoder", device="cpu")),
-        (trained, saved),
-        (refined, RepALPostProcessor.attach(saved, lambda_1=0.5, lambda_2=0, redundancy="pooled")),
-    ):
+    after = RepALPostProcessor.attach(saved, lambda_1=0.5, lambda_2=0, redundancy="pooled")
+    for score, model in ((trained, saved), (refined, after)):
         assert score == pytest.approx(100 * pairs(model)["pairs_spearman_cosine"], abs=0.07)
     assert (again, adapted) == (trained, good), "too few texts to adapt to"

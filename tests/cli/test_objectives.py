@@ -33,7 +33,7 @@ def test_the_warm_up_of_slt_fai(encoder, table, base, warmup_epochs, epochs):
 
 
 def test_files_are_loaded_once_and_the_guide_embeds_the_text_once(make_encoder, table, monkeypatch):
-    """Settings go to the loss and to its base."""
+    """For the check of the settings, and for the training."""
     loaded, embedded, compute = [], [], EmbeddingTable.compute
     monkeypatch.setattr(
         objectives, "load_frequencies", lambda path, _: loaded.append(path) or FrequencyTable.load(path)
@@ -42,30 +42,9 @@ def test_files_are_loaded_once_and_the_guide_embeds_the_text_once(make_encoder, 
         "st_extras.encoders.load_encoder", lambda path, **_: loaded.append(path) or make_encoder(seed=1)
     )
     monkeypatch.setattr(EmbeddingTable, "compute", lambda *given, **_: embedded.append(given[2]) or compute(*given))
-    settings = ["mask_ratio=0.4", "warmup_steps=7"]
-    loss = made(
-        make_encoder(),
-        Objective("slt-fai", settings, None, "guide", frequencies=table, base="dclr", base_set=["threshold=0.25"]),
-    )
-    assert sorted(loaded) == sorted([table, "guide"])
+    made(make_encoder(), Objective("slt-fai", (), None, "guide", frequencies=table, base="dclr"))
+    assert ({*loaded}, len(loaded)) == ({table, "guide"}, 2)
     assert embedded == [[""], SENTENCES]
-    base = loss.base_loss.get_config_dict()
-    assert (base["complementary"], base["threshold"]) == ("EmbeddingTable of 8 sentences, 16 dimensions", 0.25)
-    assert (loss.get_config_dict()["mask_ratio"], loss.warmup_steps) == (0.4, 7)
-
-
-@pytest.mark.parametrize(
-    ("objective", "argument"),
-    [
-        (Objective("simcse", ["1x=2"]), "--set"),
-        (Objective("slt-fai", base="adcse", base_set=["nonsense=1"]), "--base-set"),
-        (Objective("slt-fai", ["warmup_steps=7"], warmup_epochs=0.5), "--warmup-epochs"),
-        (Objective("simcse", ["mini_batch_size=7"], 5), "--mini-batch-size"),
-    ],
-)
-def test_a_setting_is_refused_by_its_option_before_an_encoder_is_loaded(objective, argument):
-    with pytest.raises(ValueError, match=f"^{argument} must"):
-        LossMaker(objective)
 
 
 def test_without_a_mask_token_paser_deletes_phrases_if_it_may():

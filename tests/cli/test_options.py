@@ -1,50 +1,242 @@
-"""Every option of every command arrives where it takes effect: what the commands call is recorded, see rows.py.
+"""Every option of every command arrives, by its name, in each call that takes an argument of this name.
 
-A row fails if an option is dropped or swapped with another: its value must arrive with it and not without it.
+The commands run in a world where nothing is loaded, trained or saved: ``calls`` records what they call. Where an option
+has another name than the argument, RENAMED has it, or the line's own row in LINES.
 """
 
 import functools
 import inspect
 import io
-import json
 import pkgutil
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from st_extras import adaptation, modules
 from st_extras.cli.options import LONGEST_LINE
+from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
 from st_extras.modules.post_processor import LinearPostProcessor
 from st_extras.text.files import MAX_LINE
-from tests.cli.commands import options
-from tests.cli.conftest import Run
-from tests.cli.rows import (
-    LABELED,
-    LOADED,
-    OTHER_TABLE,
-    PAIRS,
-    QUERIES,
-    ROWS,
-    STATISTICS,
-    TABLE,
-    TASK,
-    Arguments,
-    Evaluator,
-    Model,
-    corpus,
-)
+from st_extras.text.frequency import FrequencyTable
+from tests.cli.commands import COMMANDS, options, parsed
 
-POST_PROCESSORS: dict[str, Any] = {
-    "Whitening": modules.WhiteningPostProcessor,
-    "SIF": modules.SIFPooling,
-    "RepAL": modules.RepALPostProcessor,
+
+class Model(NamedTuple):
+    """What stands for a loaded encoder: where from, and with which prompts."""
+
+    path: str
+    prompts: dict[str, str]
+    default_prompt_name: str | None = None
+
+    device = "cpu"
+    tokenizer = SimpleNamespace(mask_token="[MASK]")
+    similarity_fn_name = "cosine"
+
+
+class Evaluator(NamedTuple):
+    """What stands for an evaluator: of which sets. Its score is 50."""
+
+    names: Any
+    source: str
+
+    primary_metric = "sts12_spearman_cosine"
+
+    def __call__(self, model: Any) -> dict[str, float]:
+        return {"sts12_spearman_cosine": 0.5}
+
+
+class Loaded(list[Any]):
+    """What stands for an encoder with its modules, RepAL among them."""
+
+    tokenizer = Model.tokenizer
+
+
+TABLE, STATISTICS = FrequencyTable(["a", "b"], [1, 1]), modules.CorpusStatistics(2)
+QUERIES = [f"query {i}" for i in range(20)]
+"""Queries of a file: as many as the weight of BM25 is found from."""
+LABELED = LabeledTexts(["a", "b"], ["one", "two"])
+TASK = RetrievalTask({"q": "one"}, {"d": "two"}, {"q": {"d": 1.0}})
+PAIRS = STSDataset("pairs", ["a", "b"], ["c", "d"], [0.0, 1.0], ["one", "two"])
+TEXT = ["a sentence", "another"]
+
+RENAMED = {
+    "encoder": ("path", "name"),
+    "text": ("sources",),
+    "retrieval": ("folder",),
+    "passages": ("words",),
+    "labeled": ("path",),
+    "device": ("encode_options",),
+    "stock": ("modules",),
 }
+"""Arguments that take an option which has another name."""
+GIVEN_AS = {"quiet": {"show_progress_bar": False}, "as_json": {"is_json": True}}
+"""What an option becomes wherever it is given."""
+OTHERS = frozenset(
+    {
+        ("epochs_to_steps", "batch_size"),
+        ("stream_sentences", "limit"),
+        ("read_queries", "column"),
+        ("FrequencyTable.count", "column"),
+        ("FrequencyTable.count", "max_line"),
+        ("PhraseMasking", "seed"),
+    }
+)
+"""Arguments that have the name of an option and another meaning."""
+CALLED = {"simcse": "SimCSELoss", "dclr": "DCLRLoss", "slt-fai": "SLTFAILoss", "paser": "PaSeRLoss"}
+CALLED |= {"whitening": "WhiteningPostProcessor.attach", "sif": "SIFPooling.fit", "repal": "RepALPostProcessor.attach"}
+"""What an objective or a method calls."""
+READ = "--column body --max-line 99"
+ENCODE = "--batch-size 7 --device a --device b --prompt 'query: '"
+RUN = f"{READ} -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --resume --overwrite --quiet"
+ENCODED: dict[str, Any] = {"device": {"encode_options": {"device": ["a", "b"], "prompt": "query: "}}, "prompt": {}}
+
+LINES: dict[str, dict[str, dict[str, Any]]] = {
+    f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --test T --batch-size 7"
+    " --mini-batch-size 5 --lr 0.5 --loss-lr 0.25 --steps 11 --eval-steps 12 --patience 3 --max-length 9 --pooling cls"
+    " --layers 1 --dropout 0.25 --prompt-template 'a {} b' --dtype bfloat16 --length-buckets 5 --keep-duplicates"
+    " --set temperature=0.3 --seed 13 --lora 8 --gradient-checkpointing --resume --force --overwrite --quiet": {
+        "dev": {"source": "D", "evaluator": ("X", "D"), "data": TEXT},
+        "dev_set": {"names": "X"},
+        "test": {"source": "T", "names": SEVEN_STS},
+        "length_buckets": {"buckets": 5},
+        "keep_duplicates": {"no_duplicates": False},
+        "set_": {"temperature": 0.3},
+        "quiet": {"show_progress_bar": False, "called": "disable_progress_bars"},
+    },
+    "train simcse enc text.csv -o there --epochs 2.5 --dev unlabeled --bf16 --json": {
+        "dev": {"evaluator": ("unlabeled", TEXT), "no_duplicates": True},
+    },
+    "train dclr enc text.csv -o there --complementary C": {"complementary": {"complementary_table": ("C", TEXT)}},
+    "train slt-fai enc text.csv -o there --frequencies f.json --base dclr --complementary self --base-set threshold=0.3"
+    " --set mask_ratio=0.3 --warmup-epochs 0.7 --batch-size 7": {
+        "frequencies": {"path": "f.json", "tokenizer": Model.tokenizer, "frequency_table": TABLE},
+        "complementary": {"complementary_model": "self"},
+        "base": {"called": "DCLRLoss"},
+        "base_set": {"threshold": 0.3},
+        "set_": {"mask_ratio": 0.3},
+        "warmup_epochs": {"epochs": 0.7, "batch_size": 7},
+    },
+    "train slt-fai enc text.csv -o there --frequencies wordfreq:de": {"frequencies": {"language": "de"}},
+    "train paser enc text.csv -o there --phrases np+vp --top-k 5 --augment sr --seed 13 --processes 2": {
+        "phrases": {"kinds": ["NP", "VP"], "no_duplicates": False},
+        "augment": {"synonym_ratio": 0.5},
+        "processes": {"num_proc": 2},
+    },
+    "train paser enc text.csv -o there --augment rd+rs --language german": {
+        "augment": {"synonym_ratio": 0.0, "deletion_ratio": 0.1, "swap_ratio": 0.1},
+    },
+    f"adapt enc text.csv {RUN} --max-general-loss 0 --train --dev D --dev-set X --prompt P": {
+        "dev": {"source": "D", "dev": PAIRS, "texts": TEXT},
+        "dev_set": {"name": "X"},
+        "prompt": {"model": Model("enc", {"text": "P"}, "text")},
+    },
+    "adapt enc text.csv -o there --strength gentle --labeled F --text-column t --label-column l --json": {
+        "labeled": {"path": "F", "dev": LABELED},
+    },
+    f"adapt-search enc text.csv {RUN} --queries q.txt --keep-index --retrieval F --passages 2 --query-prompt Q"
+    " --document-prompt D": {
+        "queries": {"sources": ["q.txt"], "queries": QUERIES, "documents": TEXT},
+        "retrieval": {"folder": "F", "dev": TASK},
+        "query_prompt": {"model": Model("enc", {"query": "Q", "document": "D"})},
+        "document_prompt": {},
+        "documents": {"sources": ["text.csv"]},
+    },
+    "adapt-search enc text.csv -o there --json": {"documents": {"sources": ["text.csv"], "queries": "documents"}},
+    f"search enc text.csv --queries q.txt --index i {READ} --query-prompt Q --document-prompt D --batch-size 7"
+    " --quiet": {
+        "documents": {"sources": "text.csv", "documents": ["one", "two"]},
+        "queries": {"sources": "q.txt", "queries": QUERIES},
+        "index": {"folder": "i"},
+        "query_prompt": {"model": Model("enc", {"query": "Q", "document": "D"})},
+        "document_prompt": {},
+    },
+    "search enc text.csv cat dog --top-k 3 --bm25-weight 0.5 --json": {
+        "documents": {"sources": "text.csv"},
+        "query": {"queries": ["cat", "dog"]},
+    },
+    "demo -o there --steps 3 --seed 13 --overwrite --quiet": {},
+    "demo -o there --json": {},
+    "demo --files there": {},
+    f"calibrate enc text.csv {READ} --batch-size 7 --prompt 'query: ' --before old --picture p.png --seed 13 --quiet": {
+        "before": {"path": "old", "embeddings": {"before": ["a"], "after": ["a"]}},
+        "picture": {"queries": None},
+    },
+    "calibrate enc text.csv --queries q.txt --max-line 99 --seed 13 --json": {
+        "queries": {"sources": ["q.txt"], "queries": QUERIES},
+    },
+    "doctor --json": {},
+    "evaluate enc --sts D --sets X --sets Y --setting wmean --quiet": {
+        "sts": {"source": "D"},
+        "sets": {"names": ["X", "Y"]},
+    },
+    "evaluate enc --mteb STS12": {"mteb": {"names": ["STS12"], "show_progress_bar": True}},
+    "evaluate enc --labeled F --text-column t --label-column l": {"labeled": {"path": "F", "labels": LABELED.labels}},
+    "evaluate enc --retrieval F --split dev --query-prompt Q --document-prompt D --json": {
+        "retrieval": {"folder": "F", "task": TASK, "bm25": True},
+    },
+    f"refine whitening enc text.csv {READ} {ENCODE} --output there --set dimensions=3 --stock --overwrite": {
+        **ENCODED,
+        "set_": {"dimensions": 3},
+        "stock": {"modules": ["plain", "dense"]},
+        "text": {"sources": ["text.csv"], "corpus": TEXT},
+    },
+    "refine whitening enc -o there --statistics s --prompt q: --json": {
+        "statistics": {"path": "s", "statistics": STATISTICS},
+        "prompt": {"encode_options": {"prompt": "q:"}},
+    },
+    "refine sif enc -o there --frequencies f.json": {
+        "frequencies": {"path": "f.json", "tokenizer": Model.tokenizer, "statistics": TABLE},
+    },
+    "refine repal enc text.csv -o there --device cpu --set lambda_1=0": {
+        "set_": {"lambda_1": 0.0, "lambda_2": 1.0},
+        "device": {"encode_options": {"device": "cpu"}},
+    },
+    "repal tune enc --sts D --dev-set X --output there --overwrite --sentence-term-only": {
+        "sts": {"source": "D"},
+        "dev_set": {"name": "X"},
+        "sentence_term_only": {"lambda_2_grid": [0.0]},
+    },
+    "repal tune enc --sts D -o there --by-subset --json": {
+        "sts": {"source": "D", "name": "stsb_dev"},
+        "by_subset": {"groups": PAIRS.subsets},
+    },
+    "repal evaluate enc --sts D --sets X --sets Y --json": {"sts": {"source": "D"}, "sets": {"names": ["X", "Y"]}},
+    f"statistics compute enc text.csv {READ} {ENCODE} --shard 3/16 --output text.csv --overwrite --quiet": {
+        **ENCODED,
+        "shard": {"shard": (3, 16), "sentences": TEXT},
+        "output": {"path": "text.csv"},
+        "overwrite": {},
+    },
+    "statistics compute enc text.csv -o there --json": {"output": {"path": "there"}},
+    "statistics merge a.safetensors -o text.csv --overwrite --json": {
+        "files": {"path": "a.safetensors"},
+        "output": {"path": "text.csv"},
+        "overwrite": {},
+    },
+    f"frequencies count enc text.csv {READ} --shard 3/16 --processes 2 --add f.json -o text.csv --overwrite --quiet": {
+        "shard": {"shard": (3, 16), "texts": TEXT},
+        "processes": {"num_processes": 2},
+        "add": {"path": "f.json"},
+        "output": {"path": "text.csv"},
+        "overwrite": {},
+    },
+    "frequencies count enc text.csv -o there --add f.json --json": {
+        "add": {"path": "f.json"},
+        "output": {"path": "there"},
+    },
+    "frequencies info table.json --encoder E --ratio 0.25 --json": {
+        "table": {"path": "table.json", "tokenizer": Model.tokenizer},
+        "encoder": {"name": "E"},
+        "ratio": {"low_frequency_ratio": 0.25},
+    },
+}
+"""Command lines, and what an option becomes that does not arrive under its name: arguments with their values."""
 
 
 class Calls:
@@ -62,6 +254,7 @@ class Calls:
 
         def noted(*given: Any, **named: Any) -> Any:
             bound = signature.bind(*given, **named)
+            bound.apply_defaults()
             rest = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), "")
             arguments = {name: value for name, value in bound.arguments.items() if name not in ("self", "cls", rest)}
             arguments |= bound.arguments.get(rest, {})
@@ -70,40 +263,24 @@ class Calls:
 
         return functools.wraps(original)(noted) if inspect.isfunction(original) else noted
 
-    def on(self, place: str, result: Any = None, call: str = "") -> None:
-        """Replace "module:name", known in rows.py by its last part or as ``call``."""
-        name = place.rpartition(":")[2].rpartition(".")[2]
-        self.patch.setattr(place.replace(":", "."), self.note(call or name, pkgutil.resolve_name(place), result))
+    def on(self, place: str, result: Any = None) -> None:
+        """Replace "module:name"."""
+        name = place.rpartition(":")[2].removesuffix(".__init__")
+        self.patch.setattr(place.replace(":", "."), self.note(name, pkgutil.resolve_name(place), result))
 
-    def missing(self, expected: Arguments) -> dict[tuple[str, str], list[Any]]:
-        """What arrived in the place of each value that did not, by call and argument."""
-        places = {(call, name): value for call, arguments in expected.items() for name, value in arguments.items()}
-        found = {(call, name): [given.get(name) for seen, given in self.seen if seen == call] for call, name in places}
-        return {place: found[place] for place, value in places.items() if value not in found[place]}
-
-
-class Loaded(list[Any]):
-    """The modules of what stands for a loaded model."""
-
-    tokenizer = Model.tokenizer
-
-    def __eq__(self, other: object) -> bool:
-        return other == LOADED
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _streamed(sources: Any, column: Any = None, limit: Any = None, max_line: int = MAX_LINE, **_: Any) -> list[str]:
-    return corpus(sources, column, limit, max_line)
-
-
-def _model(path: str, device: Any = None, **options: Any) -> Model:
-    return Model(path, **options)
+    def arrived(self, argument: str, but: frozenset[tuple[str, str]] = frozenset()) -> list[Any]:
+        """The values of an argument in all calls that have one of this name; paths as text."""
+        if argument == "called":
+            return [call for call, _ in self.seen]
+        found = [given[argument] for call, given in self.seen if argument in given and (call, argument) not in but]
+        return [str(value) if isinstance(value, Path) else value for value in found]
 
 
 @pytest.fixture
-def calls(monkeypatch):
+def calls(run, monkeypatch):
     """The calls of a command in a world where nothing is loaded, trained or saved."""
+    for name in ("text.csv", "q.txt"):
+        Path(name).write_text("a")
     calls = Calls(monkeypatch)
     on = calls.on
     for place, value in {
@@ -113,48 +290,45 @@ def calls(monkeypatch):
         "st_extras.encoder_names.find_encoder": lambda name, **_: name,
         "st_extras.samples.encoder.packaged_minilm": lambda: None,
         "st_extras.text.vocabularies.vocabulary": lambda tokenizer: ("a", "b"),
+        "datasets.disable_progress_bars": lambda: calls.seen.append(("disable_progress_bars", {})),
+        "transformers.AutoTokenizer.from_pretrained": calls.note("tokenizer", lambda name: None, Model.tokenizer),
         "sys.stdin": io.StringIO(),
     }.items():
         monkeypatch.setattr(place, value)
     monkeypatch.setattr(UnrelatedPairs, "cosines", lambda self: {name: {} for name in self.texts})
     monkeypatch.setattr(LinearPostProcessor, "to_dense", lambda self: "dense")
     # text
-    on("st_extras.text.corpus:stream_sentences", _streamed, "read_sentences")
-    on("st_extras.text.corpus:passages", lambda texts, **_: texts)
+    on("st_extras.text.corpus:stream_sentences", TEXT)
+    on("st_extras.text.corpus:passages", TEXT)
     on("st_extras.text.documents:read_documents", (["a", "b"], ["one", "two"]))
     on("st_extras.text.documents:read_queries", (QUERIES, QUERIES))
     for name in ("RakePhrases", "ChunkPhrases", "EDA"):
         on(f"st_extras.text:{name}")
-    dataset = functools.partial(
-        calls.note("dataset", pkgutil.resolve_name("st_extras.text:PhraseMasking.dataset"), corpus()), None
-    )
+    dataset = calls.note("dataset", lambda sentences, num_proc: None, TEXT)
     on("st_extras.text:PhraseMasking", SimpleNamespace(dataset=dataset, skipped=0))
-    for name, result in {"from_file": TABLE, "from_wordfreq": OTHER_TABLE, "count": TABLE, "save": None}.items():
+    for name, result in {"from_file": TABLE, "from_wordfreq": TABLE, "count": TABLE, "save": None}.items():
         on(f"st_extras.text.frequency:FrequencyTable.{name}", result)
     on("st_extras.text.frequency:FrequencyTable.labels", TABLE.counts)
     # encoders and training
-    on("st_extras.encoders:load_encoder", _model)
+    on(
+        "st_extras.encoders:load_encoder",
+        lambda path, prompts=None, default_prompt_name=None, **_: Model(path, prompts or {}, default_prompt_name),
+    )
     on("st_extras.encoders:use_length_buckets")
     on(
         "st_extras.encoders:EmbeddingTable.compute",
         lambda complementary_model, sentences, **_: (complementary_model.path, sentences),
     )
     on("st_extras.encoders.loading:with_modules", lambda model, modules: modules)
-    monkeypatch.setattr(
-        "transformers.AutoTokenizer.from_pretrained", calls.note("tokenizer", lambda name: None, Model.tokenizer)
-    )
-    monkeypatch.setattr(
-        "datasets.disable_progress_bars", lambda: calls.seen.append(("disable_progress_bars", {"called": True}))
-    )
     on("st_extras.training:check_output")
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     on("st_extras.training:train_encoder", lambda model, loss, **_: (loss(model), run)[1])
     on("st_extras.training:save_model")
     for name in ("SimCSELoss", "DCLRLoss", "SLTFAILoss", "PaSeRLoss"):
-        on(f"st_extras.losses:{name}.__init__", call=name)
+        on(f"st_extras.losses:{name}.__init__")
     on("st_extras.losses:epochs_to_steps", 1)
     # adaptation and search
-    on("st_extras.adaptation:check_adaptation_output", call="check_output")
+    on("st_extras.adaptation:check_adaptation_output")
     texts, details = adaptation.TextSummary(1, 1, 1, 0, 1.0), adaptation.DomainDetails(2.0)
     left: Any = functools.partial(adaptation.Adaptation, None, None, "Left unchanged: too few.", "", [], texts)
     on("st_extras.adaptation:adapt", left(details, 1.0))
@@ -163,12 +337,9 @@ def calls(monkeypatch):
     on("st_extras.adaptation.pseudo_relevance:sample_queries", (QUERIES, False))
     on("st_extras.adaptation.corpus:sample_texts", adaptation.corpus.Sample(["a"] * 50, 50))
     on("st_extras.samples:write_samples", [Path("there/text.txt")])
-    search = pkgutil.resolve_name("st_extras.search:HybridSearch")
-    found = SimpleNamespace(model=SimpleNamespace(similarity_fn_name="cosine"), bm25_weight=0.1)
-    found.search = functools.partial(
-        calls.note("search", search.search, lambda queries, **_: [[] for _ in queries]), None
-    )
-    found.save = functools.partial(calls.note("save search", search.save, None), None)
+    found = SimpleNamespace(model=Model("enc", {}), bm25_weight=0.1)
+    found.search = calls.note("search", lambda queries, top_k: None, lambda queries, **_: [[] for _ in queries])
+    found.save = calls.note("save", lambda folder: None, None)
     on("st_extras.search:HybridSearch", found)
     # evaluation
     scores = {"mean": 0.5, "ndcg@10": 0.5, "difference": 0.0, "low": 0.0, "high": 0.0}
@@ -192,66 +363,66 @@ def calls(monkeypatch):
     tuned = {"lambda_1": 0.5, "lambda_2": 0.5, "spearman": 0.5, "plain_spearman": 0.5, "settings": 1}
     on("st_extras.modules:RepALPostProcessor.tune", SimpleNamespace(**tuned))
     on("st_extras.modules:RepALPostProcessor.detach", lambda model: model)
-    for name, kind in POST_PROCESSORS.items():
-        made = kind(TABLE) if name == "SIF" else kind(2)
-        on(f"st_extras.modules:{kind.__name__}.attach", Loaded(["plain", made]), f"{name}.attach")
-        on(f"st_extras.modules:{kind.__name__}.fit", call=f"{name}.fit")
-    on("st_extras.modules:CorpusStatistics.load", STATISTICS, "statistics")
+    for kind in (modules.WhiteningPostProcessor, modules.SIFPooling, modules.RepALPostProcessor):
+        made: Any = kind(TABLE) if kind is modules.SIFPooling else kind(2)  # type: ignore[arg-type]
+        on(f"st_extras.modules:{kind.__name__}.attach", Loaded(["plain", made]))
+        on(f"st_extras.modules:{kind.__name__}.fit")
+    on("st_extras.modules:CorpusStatistics.load", STATISTICS)
     on("st_extras.modules:CorpusStatistics.compute", modules.CorpusStatistics(2))
-    on("st_extras.modules:CorpusStatistics.save", call="save statistics")
-    on("st_extras.cli.search:load_any", lambda path: SimpleNamespace(prompts={}))
+    on("st_extras.modules:CorpusStatistics.save")
+    on("st_extras.cli.search:load_any", lambda path: Model(path, {}))
     on("st_extras.cli.calibrate:load_any", torch.nn.Identity())
     for name in ("evaluate", "refine", "shards"):
         on(f"st_extras.cli.{name}:load_any", Loaded([modules.RepALPostProcessor(2, 0.5, 0.5)]))
     return calls
 
 
-SEEN: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-
-
-def ran(run: Run, calls: Calls, command: str, added: str = "") -> Calls:
-    """Run a command and return what was called. Without ``added`` each command runs once for all."""
-    words = shlex.split(f"{command} {added}")
-    writes_nothing = ("evaluate", "search", "calibrate", "doctor", "demo", "repal evaluate", "frequencies info")
-    if not command.startswith(writes_nothing) and not {"-o", "--output"} & {*words}:
-        words += ["-o", "out"]
-    if added or command not in SEEN:
-        calls.seen.clear()
-        code, out, err = run(*words)
-        assert code == 0 or not added, err
-        is_json = out.startswith("{")
-        calls.seen.append(("stdout", {"is_json": is_json, **(json.loads(out) if is_json else {})}))
-        if not added:
-            SEEN[command] = [*calls.seen]
-    if not added:
-        calls.seen = [*SEEN[command]]
+def ran(run: Any, calls: Calls, line: str) -> Calls:
+    """Run a command and return what was called."""
+    code, out, err = run(*shlex.split(line))
+    assert code == 0, err
+    calls.seen.append(("stdout", {"is_json": out.startswith("{")}))
     return calls
 
 
-@pytest.mark.parametrize(("command", "added"), [(command, added) for command, rows in ROWS.items() for added in rows])
-def test_the_values_arrive(run, calls, command, added):
-    Path("text.csv").write_text("a")
-    expected = ROWS[command][added]
-    missing = ran(run, calls, command).missing(expected)
-    assert not added or len(missing) == sum(map(len, expected.values())), "a value is there without the options"
-    assert ran(run, calls, command, added).missing(expected) == {}
+@pytest.mark.parametrize("line", LINES)
+def test_the_values_arrive(run, calls, line):
+    given = parsed(line)
+    ran(run, calls, line)
+    for name, value in given.items():
+        becomes = LINES[line].get(name) or GIVEN_AS.get(name)
+        if becomes is None and isinstance(value, str) and value in CALLED:
+            becomes = {"called": CALLED[value]}
+        if becomes is None and name not in LINES[line]:
+            values = value if isinstance(value, list) else [str(value) if isinstance(value, Path) else value]
+            found = [arrived for one in (name, *RENAMED.get(name, ())) for arrived in calls.arrived(one)]
+            assert value in found or [one for one in values if one not in found] == [], name
+            assert {*map(str, calls.arrived(name, OTHERS))} <= {str(value)}, name
+        for argument, wanted in (becomes or {}).items():
+            assert wanted in calls.arrived(argument), (name, argument)
 
 
-def test_every_option_of_every_command_has_a_row():
-    """One that can be written in two ways needs both."""
-    lines = [f"{command} {added}" for command, rows in ROWS.items() for added in rows]
-    for name, option in options():
-        shown = {word for line in lines if line.startswith(name) for word in shlex.split(line)}
-        assert [word for word in option.opts if word not in shown] == [], name
+def test_every_option_of_every_command_is_on_a_line():
+    words = {
+        name: {word for line in LINES if line.startswith(f"{name} ") for word in shlex.split(line)}
+        for name, _ in options()
+    }
+    assert [(name, option.opts) for name, option in options() if not {*option.opts} & words[name]] == []
 
 
-@pytest.mark.parametrize("command", ROWS)
-def test_defaults_are_those_of_python(run, calls, command):
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(" ".join(words) for words in COMMANDS.values()),
+        *(f"train {objective} ENC TEXT -o out" for objective in ("dclr", "paser", "slt-fai --frequencies f.json")),
+        *(f"refine {method} ENC TEXT -o out" for method in ("sif", "repal")),
+    ],
+)
+def test_defaults_are_those_of_python(run, calls, line):
     """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
     given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
-    given |= {"name", "no_duplicates" if "paser" in command else "convert_to_tensor"}
-    Path("text.csv").write_text("a")
-    for call, arguments in ran(run, calls, command).seen:
+    given |= {"name", "no_duplicates" if "paser" in line else "convert_to_tensor"}
+    for call, arguments in ran(run, calls, line).seen:
         for name in {*arguments} - given:
             default = calls.defaults.get((call, name), inspect.Parameter.empty)
             assert default is inspect.Parameter.empty or arguments[name] in (default, {}), (call, name)

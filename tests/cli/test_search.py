@@ -30,19 +30,18 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("documents", "words", "queries", "weight_from"),
+    ("documents", "file", "queries", "weight_from"),
     [
-        ("corpus.jsonl.gz", ["a cat sat", "rain"], ["a cat sat", "rain"], None),
-        ("corpus.jsonl.gz", ["--queries", "queries.jsonl"], QUERIES, QUERIES),
-        ("corpus.jsonl.gz", ["--queries", "few.txt"], QUERIES[:19], None),
-        ("", ["--queries", "few.txt"], QUERIES[:19], QUERIES),
-        ("", ["--queries", ""], QUERIES, QUERIES),
+        ("corpus.jsonl.gz", "queries.jsonl", QUERIES, QUERIES),
+        ("corpus.jsonl.gz", "few.txt", QUERIES[:19], None),
+        ("", "few.txt", QUERIES[:19], QUERIES),
+        ("", "", QUERIES, QUERIES),
     ],
-    ids=["documents alone", "queries", "too few", "too few, and the folder's", "the folder's"],
+    ids=["queries", "too few", "too few, and the folder's", "the folder's"],
 )
-def test_json_is_what_python_finds(run, inputs, folder, documents, words, queries, weight_from):
-    words = [folder / words[1] if word == words[-1] and "--queries" in words else word for word in words]
-    code, out, err = run("search", "ENC", folder / documents, *words, "--top-k", "3", "--json")
+def test_json_is_what_python_finds(run, inputs, folder, documents, file, queries, weight_from):
+    words = ("--queries", folder / file, "--top-k", "3", "--json")
+    code, out, err = run("search", "ENC", folder / documents, *words)
     assert code == 0, err
     search = HybridSearch(load_encoder(inputs / "encoder", device="cpu"), TEXTS, queries=weight_from)
     report = json.loads(out)

@@ -53,9 +53,7 @@ def test_anything_else_is_refused(target, pairs, message):
         parse_settings("--base-set", pairs, target)
 
 
-@pytest.mark.parametrize(
-    "target", [*LOSSES, *(kind.attach for kind in METHODS)], ids=lambda target: target.__qualname__
-)
+@pytest.mark.parametrize("target", [*LOSSES, *(kind.attach for kind in METHODS)], ids=lambda one: one.__qualname__)
 def test_every_setting_can_be_given_or_refers_to_what_gives_it(target):
     declared = target.__init__.__annotations__ if isinstance(target, type) else target.__annotations__
     for setting in {*declared} - {"return", "keywords", "redundancy", "on_missing_mask"}:  # RepAL's take any text

@@ -1,6 +1,5 @@
 """``st-extras statistics`` and ``frequencies``: shards, their sum, files that stay, and mistakes."""
 
-import errno
 import json
 from pathlib import Path
 
@@ -10,10 +9,9 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.modules import CorpusStatistics
 from st_extras.text.frequency import FrequencyTable
-from tests.fixtures import SENTENCES, build_encoder
+from tests.fixtures import SENTENCES
 
 COMPUTE, COUNT = ("statistics", "compute", "ENC", "TEXT"), ("frequencies", "count", "ENC", "TEXT")
-FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_statistics_of_shards_merged_are_one_pass(run):
@@ -29,21 +27,6 @@ def test_statistics_of_shards_merged_are_one_pass(run):
     assert (merged.scatter - whole.scatter).abs().max() < 1e-9
 
 
-def test_statistics_of_another_prompt_or_encoder_do_not_merge(run, tmp_path):
-    build_encoder(tmp_path / "other", seed=1)
-    for name, encoder, prompt in (
-        ("plain", "ENC", ""),
-        ("prompted", "ENC", "a dog "),
-        ("other", tmp_path / "other", ""),
-    ):
-        words = ("statistics", "compute", encoder, "TEXT", "-o", f"{name}.safetensors")
-        assert run(*words, *(("--prompt", prompt) if prompt else ()))[0] == 0
-    for name in ("prompted", "other"):
-        code, _, err = run("statistics", "merge", "plain.safetensors", f"{name}.safetensors", "-o", "all.safetensors")
-        assert (code, f"{name}.safetensors does not fit plain.safetensors: " in err) == (2, True), err
-    assert not Path("all.safetensors").exists()
-
-
 def test_counts_of_shards_add_up_to_those_of_python(run, inputs):
     Dataset.from_dict({"sentence": SENTENCES[:5]}).to_parquet("parts/a.parquet")
     Dataset.from_dict({"sentence": SENTENCES[5:]}).to_parquet("parts/b.parquet")
@@ -57,17 +40,7 @@ def test_counts_of_shards_add_up_to_those_of_python(run, inputs):
     expected = FrequencyTable.count(SENTENCES, tokenizer)
     assert FrequencyTable.load("2.json", tokenizer).counts.equal(expected.counts)
     assert json.loads(out)["tokens"] == expected.total
-    code, out, _ = run("frequencies", "info", "2.json")
-    assert (code, [text in out for text in ("2.json", "types seen", "0.50", "%")]) == (0, [True] * 4)
-    Path("one.json").write_text('{"cat": 3}')
-    assert json.loads(run("frequencies", "info", "one.json", "--json")[1])["highest low-frequency count"] == 0
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe", b'{"a": {}}'])
-def test_a_broken_table_is_named(run, content):
-    Path("table.json").write_bytes(content)
-    code, _, err = run("frequencies", "info", "table.json")
-    assert (code, err.count("\n"), "table.json" in err) == (2, 1, True), err
+    assert "types seen" in run("frequencies", "info", "2.json")[1]
 
 
 @pytest.mark.parametrize("words", [COMPUTE, COUNT])
@@ -77,24 +50,6 @@ def test_a_file_is_replaced_only_if_asked(run, words):
     assert (code, "--output must be a new file" in err, Path("mine").read_text()) == (2, True, "mine"), err
     code, _, err = run(*words, "-o", "mine", "--overwrite")
     assert (code, Path("mine").read_bytes() == b"mine") == (0, False), err
-
-
-@pytest.mark.parametrize(
-    ("words", "fails", "error", "code", "message"),
-    [
-        (COMPUTE, "st_extras.modules.CorpusStatistics.update", KeyboardInterrupt(), 130, "Error: Interrupted"),
-        (COMPUTE, "os.fsync", FULL, 1, "Error: 'f': No space left on device"),
-        (COUNT, "os.fsync", FULL, 1, "Error: 'f': No space left on device"),
-    ],
-)
-def test_what_fails_leaves_nothing(run, monkeypatch, words, fails, error, code, message):
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(fails, fail)
-    found, _, err = run(*words, "-o", "f", "--quiet")
-    assert (found, message in err) == (code, True), err
-    assert list(Path.cwd().iterdir()) == []
 
 
 def test_a_table_that_does_not_fit_its_file_is_refused_before_counting(run, monkeypatch):

@@ -11,14 +11,12 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders.loading import load_encoder
-from st_extras.evaluation import SEVEN_STS, UnlabeledSelectionEvaluator, sts_evaluator
+from st_extras.evaluation import SEVEN_STS, sts_evaluator
 from tests.cli.conftest import Run
 from tests.encoders.decoders import build_decoder
-from tests.fixtures import SENTENCES
-from tests.helpers import differing, snapshot
+from tests.helpers import differing
 
 TRAIN = ("train", "dclr", "ENC", "TEXT", "-o", "out", "--batch-size", 4, "--lr", 1e-2)
-SMALL = ("--batch-size", 4, "--quiet", "--json")
 
 
 def trained(run: Run, *words: object) -> dict[str, Any]:
@@ -71,29 +69,6 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp
     assert differing(load_file("whole/model.safetensors"), resumed) == set()
     assert differing(load_file("out/checkpoints/checkpoint-2/model.safetensors"), resumed) != set()
     assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2)["steps"] == 2
-
-
-@pytest.mark.slow
-def test_weights_chosen_without_labels(run):
-    text = [f"{first} and {second}" for first in SENTENCES for second in SENTENCES]
-    Path("more.txt").write_text("\n".join(text))
-    words = ("train", "simcse", "ENC", "more.txt", "-o", "out", "--dev", "unlabeled", "--batch-size", 4)
-    report = trained(run, *words, "--steps", 4, "--eval-steps", 2, "--lr", 1e-2, "--length-buckets", 2)
-    steps = dict(report["curve"][1:])
-    assert (report["before"], [*steps], report["best_step"]) == ({}, [2, 4], max(steps, key=steps.__getitem__))
-    evaluator, model = UnlabeledSelectionEvaluator(text), SentenceTransformer("out", device="cpu")
-    assert evaluator(model)[str(evaluator.primary_metric)] == pytest.approx(max(steps.values()), abs=1e-5)
-
-
-# --- objectives ---
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", ["adcse", "paser"])
-def test_a_last_batch_of_one(run, objective):
-    assert trained(run, "train", objective, "ENC", "TEXT", "-o", "out", "--limit", 5, *SMALL)["steps"] >= 2
-    model = SentenceTransformer("out", device="cpu")
-    assert all(bool(value.isfinite().all()) for value in snapshot(model).values())
 
 
 @pytest.mark.slow

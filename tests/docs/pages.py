@@ -8,27 +8,17 @@ from typing import Any
 
 import typer
 
-from st_extras import adaptation, cli, encoders, evaluation, losses, modules, plots, samples, search, text, training
 from st_extras.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf8") for path in sorted(DOCS.rglob("*.md"))}
 SHOWN = {"README.md": (ROOT / "README.md").read_text(encoding="utf8")} | PAGES
-PACKAGES = (
-    importlib.import_module("st_extras"),
-    adaptation,
-    cli,
-    encoders,
-    evaluation,
-    losses,
-    modules,
-    plots,
-    samples,
-    search,
-    text,
-    training,
-)
+PACKAGES = [
+    importlib.import_module(".".join(path.parent.relative_to(ROOT).parts))
+    for path in sorted((ROOT / "st_extras").rglob("__init__.py"))
+    if "__all__ = " in path.read_text(encoding="utf8")
+]
 PUBLIC = {f"{package.__name__}.{name}" for package in PACKAGES for name in package.__all__ if not name.startswith("__")}
 """Every public name, as it is imported."""
 DESCRIBED = [name for page in PAGES.values() for name in re.findall(r"^::: (\S+)$", page, flags=re.MULTILINE)]

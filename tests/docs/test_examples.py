@@ -1,19 +1,16 @@
 """What README and the pages show runs as it stands there: Python on tiny encoders, and commands that exist."""
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from sentence_transformers import SentenceTransformer
 
 from st_extras.cli import app
 from st_extras.samples import sample_sentences, write_samples
-from tests.docs.pages import PAGES, ROOT, SHOWN, blocks, command_fault, commands
+from tests.docs.pages import PAGES, SHOWN, blocks, command_fault, commands
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import build_encoder
 
@@ -101,38 +98,9 @@ def test_commands_exist_with_their_options(page):
     assert [fault for words in commands(SHOWN[page]) if (fault := command_fault(words))] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [words for words in commands(PAGES["decoders.md"]) if "-o" in words])
-def test_the_commands_of_language_models(words, folder, monkeypatch):
-    pytest.importorskip("peft")
-    _run(shlex.split(here(shlex.join(words))), monkeypatch)
-    SentenceTransformer(words[words.index("-o") + 1], device="cpu").encode(["a text"])
-
-
 def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "_quiet_libraries", lambda: None)
     monkeypatch.setattr(sys, "argv", ["st-extras", *words])
     with pytest.raises(SystemExit) as ended:
         app.main()
     assert not ended.value.code
-
-
-@pytest.mark.weekly
-@pytest.mark.slow
-@pytest.mark.parametrize("command", blocks(PAGES["scale.md"], "bash")[0].splitlines())
-def test_the_launchers_of_several_processes(command, folder):
-    """In two processes, with this interpreter and at a free port."""
-    Path("train.py").write_text(here(PYTHON["scale.md"][0]), encoding="utf8")
-    launcher, *words = shlex.split(here(command))
-    module, *free = {
-        "torchrun": ("torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"),
-        "accelerate": ("accelerate.commands.launch", "--main_process_port=0"),
-    }[launcher]
-    words = [word for word in words if word != "launch"]
-    if "--no-python" in words:
-        words = [*words[: words.index("--no-python")], "-m", "st_extras.cli", *words[words.index("st-extras") + 1 :]]
-    command = [sys.executable, "-m", module, *free, *words]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert len([*Path().glob("trained*/checkpoints")]) == 1

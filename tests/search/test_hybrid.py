@@ -88,7 +88,6 @@ def test_of_equal_documents_the_first_comes_first(still_encoder, monkeypatch):
 
 
 def test_queries_without_text_or_known_words(search):
-    assert search.search([]) == []
     assert [len(hits) for hits in search.search(["", "zzz", " \u200b", "cat"], 4)] == [0, 4, 0, 4]
     assert search.search("cat") == search.search(["cat"])
     assert_hits(search.search("zzz", 4), loop(scores_of(search.model, ["zzz"]), 0, 4))
@@ -123,13 +122,12 @@ def test_the_weight_is_found_from_queries(still_encoder, monkeypatch):
 
 
 def test_a_sentence_is_sampled_from_a_document(monkeypatch):
-    several = "One cat sat here. No. Two dogs ran far away! Three birds sang?\nA fourth line stands here"
-    allowed = ["One cat sat here.", "Two dogs ran far away!", "Three birds sang?", "A fourth line stands here"]
-    assert {*hybrid.sample_sentences([several] * 50)} == {*allowed}
+    several = "One cat sat here. No. Two dogs ran far away!\nA third line stands here"
+    allowed = {"One cat sat here.", "Two dogs ran far away!", "A third line stands here"}
+    assert {*hybrid.sample_sentences([several] * 50)} == allowed
     long = " ".join(f"w{i}" for i in range(30))
     assert hybrid.sample_sentences([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
     assert hybrid.sample_sentences(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]
-    assert hybrid.sample_sentences(["one sentence alone. Yes."]) == ["one sentence alone. Yes."]
     monkeypatch.setattr(hybrid, "_SENTENCES", 7)
     assert len({*hybrid.sample_sentences([f"text {i}" for i in range(20)])}) == 7
 
@@ -227,7 +225,7 @@ def test_an_index_of_the_users_suggests_documents(search, monkeypatch):
     nothing = search.search(QUERIES[:1], 50, nearest=lambda rows, count: (None, np.full((1, count), -1)))[0]
     sharing = np.flatnonzero(BM25(DOCUMENTS).scores(QUERIES[:1])[0])
     assert {hit["corpus_id"] for hit in nothing} == {*sharing.tolist()}, "BM25's alone"
-    for numbers in (np.full((1, 4), 60), np.full((1, 4), -2), np.full((1, 4), 0.5), np.zeros((1, 3), dtype=int), None):
+    for numbers in (np.full((1, 4), 60), np.full((1, 4), 0.5), np.zeros((1, 3), dtype=int)):
         with pytest.raises(ValueError, match=r"^nearest must return"):
             search.search("a cat", 3, nearest=lambda rows, count, numbers=numbers: (None, numbers))
 
@@ -256,26 +254,20 @@ def test_a_saved_search_finds_the_same_and_holds_nothing_that_can_run_code(searc
     assert again.search(QUERIES) == search.search(QUERIES)
     assert again.bm25_weight == search.bm25_weight
     again.save(saved)  # over the earlier one
-    again.save(saved.with_name("other"))
-    assert HybridSearch.load(saved.with_name("other"), search.model).search(QUERIES) == search.search(QUERIES)
+    assert HybridSearch.load(saved, search.model).search(QUERIES) == search.search(QUERIES)
 
 
 def test_a_damaged_file_and_one_of_another_search_are_named(search, saved, tmp_path):
     HybridSearch(search.model, DOCUMENTS[::-1], bm25_weight=0).save(tmp_path / "other")
     for name in FILES:
-        whole = (saved / name).read_bytes()
-        flipped = bytearray(whole)
-        flipped[len(flipped) * 2 // 3] ^= 1
-        foreign = (tmp_path / "other" / name).read_bytes() if name != FILES[0] else b""
-        for damaged in (flipped, whole[: len(whole) // 2], foreign, None):
-            if damaged == whole:
-                continue
-            (saved / name).write_bytes(damaged or b"")
-            if damaged is None:
-                (saved / name).unlink()
-            with pytest.raises(ValueError, match=re.escape(name)):
-                HybridSearch.load(saved, search.model)
-        (saved / name).write_bytes(whole)
+        whole, foreign = (folder / name for folder in (saved, tmp_path / "other"))
+        content = whole.read_bytes()
+        for damage in (content[: len(content) // 2], foreign.read_bytes() if name != FILES[0] else b""):
+            if damage != content:
+                whole.write_bytes(damage)
+                with pytest.raises(ValueError, match=re.escape(name)):
+                    HybridSearch.load(saved, search.model)
+        whole.write_bytes(content)
     HybridSearch.load(saved, search.model)
 
 
@@ -295,9 +287,8 @@ def test_a_folder_of_others_is_left_alone(search, tmp_path):
     for folder in (tmp_path, tmp_path / "mine.txt"):
         with pytest.raises(ValueError, match=r"^folder must be new"):
             search.save(folder)
-    with count_rows(search.model) as rows, pytest.raises(ValueError, match=r"^folder must be new"):
+    with pytest.raises(ValueError, match=r"^folder must be new"):
         HybridSearch(search.model, DOCUMENTS, folder=tmp_path)
-    assert not rows
     with pytest.raises(ValueError, match=r"^folder must be a saved hybrid search"):
         HybridSearch.load(tmp_path, search.model)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
@@ -309,9 +300,6 @@ def test_an_interrupted_save_is_not_taken_for_a_search(search, saved, monkeypatc
         search.save(saved)
     with pytest.raises(ValueError, match=r"^folder must be a saved hybrid search"):
         HybridSearch.load(saved, search.model)
-    monkeypatch.undo()
-    search.save(saved)
-    assert HybridSearch.load(saved, search.model).search("a cat") == search.search("a cat")
 
 
 # --- what is refused ---
@@ -321,16 +309,13 @@ def test_an_interrupted_save_is_not_taken_for_a_search(search, saved, monkeypatc
     "options",
     [
         {"documents": ["", " "]},
-        {"documents": "a cat"},
         {"documents": ["a cat", 3]},
         {"model": "all-MiniLM-L6-v2"},
         {"queries": []},
-        {"queries": "a cat"},
         {"queries": QUERIES, "bm25_weight": 0.1},
         {"bm25_weight": -0.1},
         {"share": 0},
         {"batch_size": 0},
-        {"show_progress_bar": "no"},
     ],
     ids=str,
 )
@@ -342,12 +327,9 @@ def test_a_mistake_is_named_by_its_argument(still_encoder, options):
 
 
 def test_a_search_that_is_refused(search):
-    for top_k in (0, 1.5, "3"):
-        with pytest.raises(ValueError, match=r"^top_k must"):
-            search.search("a cat", top_k)
-    for queries in (None, [3]):
-        with pytest.raises(ValueError, match=r"^queries must"):
-            search.search(queries)
+    for options, argument in (({"queries": "a cat", "top_k": 0}, "top_k"), ({"queries": [3]}, "queries")):
+        with pytest.raises(ValueError, match=f"^{argument} must"):
+            search.search(**options)
 
 
 def test_encoders_that_are_refused_and_missing_bm25s(still_encoder, monkeypatch):
@@ -359,6 +341,5 @@ def test_encoders_that_are_refused_and_missing_bm25s(still_encoder, monkeypatch)
     with pytest.raises(ValueError, match="is not finite"):
         HybridSearch(still_encoder, DOCUMENTS)
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    with count_rows(still_encoder) as rows, pytest.raises(ImportError, match="pip install"):
+    with pytest.raises(ImportError, match="pip install"):
         HybridSearch(still_encoder, DOCUMENTS)
-    assert not rows
