@@ -78,7 +78,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def scale(options: argparse.Namespace) -> None:
-    """Measure large corpora, several processes or large batches."""
+    """Measure large corpora, large batches or hybrid search."""
     from benchmarks.scale import measure
 
     measure(options)
@@ -141,11 +141,11 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--no-memory", action="store_true", help="measure time only")
     command.add_argument("--no-record", action="store_true", help="print only")
 
-    command = commands.add_parser("scale", help="measure large corpora, processes, batches, hybrid search")
+    command = commands.add_parser("scale", help="measure large corpora, large batches, hybrid search")
     command.set_defaults(do=scale)
-    command.add_argument("what", choices=("memory", "speed", "batches", "search"))
-    command.add_argument("--only", nargs="+", help="only these readers, works or losses")
-    command.add_argument("--rounds", type=int, default=3, help="of speed, batches and search (default: %(default)s)")
+    command.add_argument("what", choices=("memory", "batches", "search"))
+    command.add_argument("--only", nargs="+", help="only these readers or losses")
+    command.add_argument("--rounds", type=int, default=3, help="of batches and search (default: %(default)s)")
     command.add_argument("--smoke", action="store_true", help="a few sentences, no record")
 
     command = commands.add_parser("hashes", help="hash the weights of short trainings")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,21 @@ def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
     """Load the encoder of ``[encoder]``: a folder, or the packaged MiniLM."""
     options = dict(settings)
     return load_encoder(options.pop("path", None) or packaged_minilm(), **options)
+
+
+def finished_encoders(
+    study: dict[str, Any], work: Path
+) -> Iterator[tuple[str, int, Callable[[], SentenceTransformer]]]:
+    """Yield method and seed of the base model and of the encoders that a study left, each with what loads it.
+
+    Args:
+        study: the study, as ``load_study`` returns it.
+        work: folder for the weights of all studies; a METHOD-SEED of the study counts if it holds a whole model.
+    """
+    yield "start", 0, partial(starting_encoder, study["encoder"])
+    for folder in sorted(path.parent for path in (work / study["name"]).glob("*/modules.json")):
+        method, _, seed = folder.name.rpartition("-")
+        yield method, int(seed), partial(load_encoder, folder)
 
 
 def loss_class(name: str) -> Any:

@@ -1,13 +1,9 @@
-"""What large work costs: memory that stays flat, speed with size and with processes, and batches beyond memory.
+"""What large work costs: memory that stays flat, batches beyond memory, and hybrid search.
 
 ``memory`` reads the first sentences of one generated text file in four ways: ``CorpusStatistics.compute``,
 ``WhiteningPostProcessor.attach``, ``FrequencyTable.count`` and ``EmbeddingTable.compute(folder=)``. Each size of each
 is a process of its own; the record says how much resident memory it needed at its peak, above what it held when
 encoder and libraries were loaded. The encoder is a table of word vectors: nearly all of the time is the library's own.
-
-``speed`` measures sentences per second of a small and of a larger work, with one and with two processes of one thread
-each, beside the one call that the work cannot do without (the needed call): the encoder's passes, the tokenizer's, the
-extractor's. Every round runs every case once, in a new random order.
 
 ``batches`` is ``benchmarks/large_batches.py``, ``search`` is ``benchmarks/scale_search.py``.
 """
@@ -33,7 +29,6 @@ from benchmarks.provenance import provenance
 from benchmarks.records import append
 from benchmarks.scale_corpus import quick_encoder, trained_encoder, write_corpus
 from benchmarks.scale_search import measure_search
-from benchmarks.scale_speed import SIZES, measure_speed
 from st_extras.encoders import EmbeddingTable
 from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
 from st_extras.text import stream_sentences
@@ -116,11 +111,7 @@ def measure(options: argparse.Namespace) -> None:
         sizes = [200, 400] if options.smoke else [10**4, 10**5, 10**6]
         record = memory_record(sizes, options.only or list(READERS))
     else:
-        scale, rounds = (0.01, 1) if options.smoke else (1.0, options.rounds)
-        if options.what == "search":
-            record = measure_search(rounds, scale)
-        else:
-            record = measure_speed(options.only or list(SIZES), rounds, scale)
+        record = measure_search(1, 0.01) if options.smoke else measure_search(options.rounds)
     if not options.smoke:
         run = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}"
         append("scale", run, {"what": options.what, **provenance(), **record})

@@ -1,6 +1,6 @@
 """What ``adapt_search`` makes of a search, and the label-free score of other strengths, beside nDCG@10.
 
-Encoders, collections and embeddings are those of the study ``retrieval``. ``adapt_search`` chooses with the
+``adapt_search`` chooses with the
 collection's queries, or with queries that it makes of the documents, and sees no relevance judgements. Then every
 transform is tried at several strengths; for each the record has its label-free gain with the standard error, and the
 true one. From them ``benchmarks/tables/search.py`` computes what another choice would have given, and how a choice made
@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from benchmarks.names import KEPT
-from benchmarks.retrieval import START, Scores, add_lexical, embeddings, over_collections, scored, without_hubs
+from benchmarks.retrieval import START, Scores, embeddings, over_collections, scored
 from benchmarks.studies import Options
 from st_extras.adaptation.choice import choose_harmless
 from st_extras.adaptation.pseudo_relevance import (
@@ -36,7 +36,7 @@ from st_extras.adaptation.search_transforms import (
     queries_alone,
 )
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
-from st_extras.text.term_weights import BM25
+from st_extras.search import refine_documents, refine_queries
 
 STRENGTHS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 SHIPPED = {"adapt": BOTH_SIDES, KEPT: QUERIES_ALONE}
@@ -81,17 +81,13 @@ def adapted(
             yield name + said, *after
 
 
-def similarities(
-    start: Embeddings, lexical: Any, found: Iterator[tuple[str, Tensor, Tensor]]
-) -> Iterator[tuple[str, Scores]]:
-    """Yield each row with its (Q, N) similarities, (Q, N) of BM25 beside some."""
+def similarities(start: Embeddings, found: Iterator[tuple[str, Tensor, Tensor]]) -> Iterator[tuple[str, Scores]]:
+    """Yield each row with its (Q, N) similarities."""
     yield START, start[0] @ start[1].T
     for name, queries, documents in found:
         yield name, queries @ documents.T
-        if name in SHIPPED:
-            yield f"{name} + 0.3 BM25", add_lexical(queries @ documents.T, lexical)
         if name == "adapt":
-            yield "adapt, refine_documents", without_hubs(queries, documents)
+            yield "adapt, refine_documents", refine_queries(queries) @ refine_documents(documents).T
 
 
 def trials(
@@ -127,7 +123,7 @@ def score(name: str, settings: dict[str, Any], collection: str, data: Path, cach
     made = (of_made[0], from_documents) if of_made else None
     both = both_sides(documents, start, STEPS, SEED)
     found = adapted(start, queries, documents, both, made)
-    rows = scored(similarities(start, BM25(documents).scores(queries), found), evaluator)
+    rows = scored(similarities(start, found), evaluator)
     counts = {"queries": len(queries), "documents": len(documents), "made": len(from_documents)}
     said = {"encoder": name, "settings": settings, "collection": collection, **counts}
     return said | {"rows": rows, "trials": trials(start, queries, documents, both, evaluator)}

@@ -1,8 +1,6 @@
-"""Tables of time and memory: a training step, RepAL's ways to encode, large batches, corpora and several processes."""
+"""Tables of time and memory: a training step, RepAL's ways to encode, large batches, corpora and hybrid search."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from benchmarks.records import records
 from benchmarks.tables.render import Part, Table, number, picked
@@ -106,44 +104,4 @@ SEARCH = Table(
         for size in (100_000, 1_000_000)
     },
     [(f"{title}, MiB", {"metric": f"mib/<size>/{name}", "show": WHOLE}) for title, name in _SEARCH.items()],
-)
-
-_PROCESSES = ({"study": "scale", "run": "speed-20261123-020954"},)
-
-
-def bound(work: dict[str, Any]) -> str:
-    """Write what share of the time the part takes that bounds the speed."""
-    return f"{work['floor share']:.0%} is {work['bound']}"
-
-
-def measured_processes() -> str:
-    """Return a line on how the processes were measured."""
-    (record,) = (record for record in records("scale") if record["run"] == _PROCESSES[0]["run"])
-    return f"Sentences per second, medians of {record['rounds']} rounds. {record['machine']}."
-
-
-_SPEED = picked("{:,.0f}".format)
-PROCESSES = Table(
-    ("work", "processes", "sentences"),
-    {
-        (work, processes, sizes): {
-            "of": {"all": _PROCESSES} | ({"one": _PROCESSES} if processes == "1" else {}),
-            "fill": {"work": work, "processes": processes},
-        }
-        for work, sizes in {
-            "training": "640 and 2,560",
-            "encoding": "2,000 and 10,000",
-            "counting": "50,000 and 250,000",
-            "masking": "20,000 and 100,000",
-        }.items()
-        for processes in ("1", "2")
-    },
-    [
-        *(
-            (title, {"which": "all", "metric": f"works/<work>/<processes>/{title}", "show": _SPEED})
-            for title in ("small", "large", "once started")
-        ),
-        ("what bounds it", {"which": "one", "metric": "works/<work>", "show": picked(bound)}),
-    ],
-    note=measured_processes,
 )
