@@ -13,9 +13,8 @@ from sentence_transformers.sentence_transformer import losses
 from torch import nn
 
 import st_extras.losses
-from benchmarks.authors_slt_fai import AuthorsSLTFAILoss
 from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
-from benchmarks.controls import DeletingSLTFAILoss, DistillationLoss, RedrawnAdversariesLoss
+from benchmarks.controls import DistillationLoss, RedrawnAdversariesLoss
 from benchmarks.paser_rows import chunks, with_positives
 from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.modules import WhiteningPostProcessor
@@ -24,8 +23,6 @@ from st_extras.text import EDA, PhraseMasking
 from st_extras.text.frequency import FrequencyTable
 
 OWN: dict[str, type[nn.Module]] = {
-    "AuthorsSLTFAILoss": AuthorsSLTFAILoss,
-    "DeletingSLTFAILoss": DeletingSLTFAILoss,
     "DistillationLoss": DistillationLoss,
     "RedrawnAdversariesLoss": RedrawnAdversariesLoss,
 }

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from benchmarks.building import frequency_table, has_negatives, make_loss, starting_encoder, training_rows
-from benchmarks.figures.frequency_bias import FrequencyBiasEvaluator
+from benchmarks.figures.frequency_bias import frequency_bias
 from benchmarks.fitted_text import spaced, thinned
 from benchmarks.pairs import DEV, KeepsCosines, pair_figures
 from benchmarks.provenance import provenance
@@ -256,7 +256,7 @@ def embedding_space(
     found: dict[str, dict[str, float]] = {}
     if settings.get("probe", "frequencies" in settings):
         table = frequency_table(model, settings, data)
-        found["frequency_bias"] = FrequencyBiasEvaluator(spaced(sentences, 2000), frequency_table=table)(model)
+        found["frequency_bias"] = frequency_bias(model, spaced(sentences, 2000), table)
     if "geometry" in settings:
         found["geometry"] = GeometryEvaluator(spaced(sentences, settings["geometry"]), write_csv=False)(model)
     return found

@@ -15,8 +15,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process is one thread, here a
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from benchmarks import large_batches
-from benchmarks.memory import forget_peak, resident
+from benchmarks.memory import forget_peak, in_fresh_process, resident
 from benchmarks.provenance import provenance
 from benchmarks.records import append
 from benchmarks.scale_corpus import quick_encoder, trained_encoder, write_corpus
@@ -87,8 +85,7 @@ def memory_record(sizes: list[int], names: list[str]) -> dict[str, Any]:
         write_corpus(corpus, max(sizes))
         for name in names:
             for size in sizes:
-                with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                    row = process.submit(measure_memory, name, corpus, size).result()
+                row = in_fresh_process(measure_memory, name, corpus, size)
                 rows[name].append(row)
                 missed = " MISSED" if row["above_mib"] > MOST_MIB else ""
                 print(

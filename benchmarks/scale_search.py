@@ -12,15 +12,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import bm25s
 import numpy as np
 
-from benchmarks.memory import forget_peak, resident
+from benchmarks.memory import forget_peak, in_fresh_process, resident
 from benchmarks.scale_corpus import quick_encoder, trained_encoder, write_corpus
 from st_extras.search import HybridSearch
 from st_extras.search.hybrid import BLOCK
@@ -102,8 +100,7 @@ def measure_search(rounds: int, scale: float = 1.0) -> dict[str, Any]:
         seconds = seconds_of(trained_encoder(), documents, documents[: min(QUERIES, count)], rounds)
         memory = {}
         for size in (count, many):
-            with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                memory[size] = process.submit(memory_of, corpus, size).result()
+            memory[size] = in_fresh_process(memory_of, corpus, size)
     middle = {name: statistics.median(values) for name, values in seconds.items()}
     for name, ours, bare in (
         ("build", middle["build, ours"], middle["build, bare"]),

@@ -22,7 +22,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.building import finished_encoders
-from benchmarks.figures.cosine_levels import CosineLevelEvaluator
+from benchmarks.figures.cosine_levels import level_separation, model_levels
 from benchmarks.pairs import DEV
 from benchmarks.records import run_once
 from benchmarks.studies import Options, corpus_sentences, named_study
@@ -40,14 +40,12 @@ def described(model: SentenceTransformer, dev: STSDataset, batches: Sequence[Seq
     positives = [pair for pair, score in zip(pairs, dev.scores, strict=True) if score >= POSITIVE]
     texts = [text for pair in pairs for text in pair]
     geometry = GeometryEvaluator(texts, positives, batch_size=ENCODED, write_csv=False)(model)
-    levels = CosineLevelEvaluator(
-        dev.sentences1, dev.sentences2, dev.scores, batch_size=ENCODED, write_csv=False
-    )(model)  # fmt: skip
+    levels = model_levels(model, dev.sentences1, dev.sentences2, dev.scores)
     return {
         "alignment": geometry["alignment"],
         "uniformity": geometry["uniformity"],
-        "separation": levels.pop("separation"),
-        "levels": levels,
+        "separation": level_separation(levels),
+        "levels": {f"{name}_{one.name}": getattr(one, name) for one in levels for name in ("mean", "variance")},
         "in_batch": in_batch(model, batches),
     }
 
