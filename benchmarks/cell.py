@@ -9,15 +9,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from benchmarks.building import frequency_table, has_negatives, make_loss, starting_encoder, training_rows
 from benchmarks.figures.frequency_bias import frequency_bias
 from benchmarks.fitted_text import spaced, thinned
-from benchmarks.pairs import DEV, KeepsCosines, pair_figures
+from benchmarks.pairs import DEV
 from benchmarks.provenance import provenance
 from benchmarks.studies import check_chosen, corpus_sentences
 from benchmarks.variants import run_after
@@ -25,6 +28,7 @@ from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import (
     SEVEN_STS,
     GeometryEvaluator,
+    STSDataset,
     STSEvaluator,
     UnlabeledSelectionEvaluator,
     load_sts,
@@ -65,6 +69,20 @@ class DevAndSignals(BaseEvaluator):
             if self.signals is not None:
                 self.seen.append(self.signals(model))
             return self.dev(model, *args, **kwargs)
+
+
+class KeepsVectors(STSEvaluator):
+    """The evaluator of the STS sets. After a call, ``vectors`` holds the vector of each sentence, (D,)."""
+
+    def __init__(self, datasets: Sequence[STSDataset]) -> None:
+        super().__init__(datasets)
+        self.vectors: dict[str, NDArray[np.float64]] = {}
+
+    def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
+        """Return the (N, D) embeddings of the sentences, and keep them."""
+        found = super().encode(model, sentences)
+        self.vectors = dict(zip(sentences, found.double().cpu().numpy(), strict=True))
+        return found
 
 
 class EvaluateAt(TrainerCallback):
@@ -126,10 +144,10 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         **method.get("arguments", {}),
     )
     of_processor = time.process_time() - of_processor  # hangs less on what else the machine does
-    scores, of_pairs, vectors = score_sets(model, data, method) if method.get("test", True) else ({}, {}, {})
+    scores, vectors = score_sets(model, data, method) if method.get("test", True) else ({}, {})
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores}
     extra = {"checkpoints": checkpoints(run, evaluator.seen)} if size else {}
-    extra |= warmup_choice(run, method) | adversary(logged(run))
+    extra |= adversary(logged(run))
     extra |= post_processed(model, method, sentences, data, vectors)
     extra |= embedding_space(model, method, sentences, data)
     if "masking" in method:
@@ -146,7 +164,6 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "training_seconds": [[step, round(s, 1)] for (step, _), s in zip(run.curve, evaluator.seconds, strict=True)],
         "scores": sets,
         "average": statistics.mean(sets.values()) if sets else None,
-        **of_pairs,
         "seconds": round(time.perf_counter() - began, 1),
         "processor_seconds": round(of_processor, 1),
         **extra,
@@ -158,7 +175,7 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
     """Score the encoder of a study before training and return its record."""
     model = starting_encoder(study["encoder"])
     settings = study["training"]
-    scores, of_pairs, vectors = score_sets(model, data, settings, (*SEVEN_STS, DEV))
+    scores, vectors = score_sets(model, data, settings, (*SEVEN_STS, DEV))
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
     sentences = corpus_sentences(settings, data)
     return {
@@ -172,7 +189,6 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
-        **of_pairs,
         **post_processed(model, settings, sentences, data, vectors),
         **embedding_space(model, settings, sentences, data),
     }
@@ -180,20 +196,18 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
 
 def score_sets(
     model: SentenceTransformer, data: Path, settings: dict[str, Any], names: Sequence[str] = SEVEN_STS
-) -> tuple[dict[str, float], dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, float], dict[str, Any]]:
     """Score the named sets.
 
     Returns:
-        The metrics; what ``pair_figures`` says of the pairs of the seven; of thinned sets, the vector of each sentence.
+        The metrics; of thinned sets, the vector of each sentence.
     """
     counts = settings.get("pairs", {})
     names = (*SEVEN_STS, DEV) if counts else names  # so that the vectors of all are there
-    evaluator = KeepsCosines([thinned(load_sts(name, data), counts) for name in names])
+    evaluator = KeepsVectors([thinned(load_sts(name, data), counts) for name in names])
     with torch.autocast(model.device.type, torch.bfloat16, enabled=bool(counts) and settings["bf16"]):
         scores: dict[str, float] = evaluator(model)
-    tests = [pairs for pairs in evaluator.datasets if pairs.name in SEVEN_STS]
-    figures = pair_figures(tests, evaluator.cosines, load_sts(DEV, data))
-    return scores, figures, evaluator.vectors if counts else {}
+    return scores, evaluator.vectors if counts else {}
 
 
 def training_figures(run: TrainingRun) -> dict[str, Any]:
@@ -267,24 +281,3 @@ def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
     chosen = rows.select(range(0, len(rows), len(rows) // 10)).select(range(10))
     phrases = loss.reconstruct(list(chosen["sentence"]), list(chosen["masked"]))
     return [{"phrase": row["phrase"], "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]
-
-
-def warmup_choice(run: TrainingRun, method: dict[str, Any]) -> dict[str, Any]:
-    """Return whether the weights that were kept are from the warm-up, and the best dev score after it.
-
-    Empty for a method without a warm-up. In SLT-FAI's, the encoder is its base's; in PaSeR's, it is the start.
-    """
-    options = method.get("options", {})
-    steps = options.get("warmup_steps", 0) or options.get("decoder_warmup_steps", 0)
-    if not steps:
-        return {}
-    after = [(value, step) for step, value in run.curve if step > steps]
-    value, step = max(after, key=lambda found: (found[0], -found[1])) if after else (None, None)
-    return {
-        "warmup": {
-            "steps": steps,
-            "kept_from": "warm-up" if run.best_step <= steps else "after",
-            "best_step_after": step,
-            "dev_after": None if value is None else 100 * value,
-        }
-    }

@@ -168,7 +168,7 @@ def tsdae(bench: Bench) -> DenoisingAutoEncoderLoss:
     """Make TSDAE on a copy of the encoder: it loads its decoder from the encoder's folder and ties the two."""
     with tempfile.TemporaryDirectory() as folder:
         bench.model.save(folder)
-        return DenoisingAutoEncoderLoss(SentenceTransformer(folder, device=bench.settings.device))
+        return DenoisingAutoEncoderLoss(SentenceTransformer(folder, device=bench.device))
 
 
 TWO, THREE, STILL = "bare 2B rows", "bare 3B rows", "bare 2B rows, no dropout"

@@ -17,7 +17,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "training_costs.svg": lambda: costs.draw_trainings(costs.trainings()),
     "adapted.svg": lambda: costs.draw_adapted(costs.adapted_scores()),
     "hybrid.svg": lambda: search.draw_gains(search.gains()),
-    "domain_costs.svg": lambda: costs.draw_domains(costs.domain_gains(), costs.domain_seconds()),
+    "domain_gains.svg": lambda: costs.draw_domains(costs.domain_gains()),
 }
 """File name -> figure. Backgrounds are white, so that they are read on a dark page too."""
 

@@ -1,4 +1,4 @@
-"""Cost beside gain: of the trainings on sentence similarity, and of the rows of the domain study."""
+"""Gain beside cost of the trainings on sentence similarity, and gains on the domains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.records import long_table, records
+from benchmarks.records import long_table
 from benchmarks.tables.cost import SPEED
 from benchmarks.tables.domains import ADAPT, DOMAINS, TRANSFORM, row
 from benchmarks.tables.render import values
@@ -33,10 +33,7 @@ ENCODERS = {
 MARKERS = {"minilm": ("o", "black"), "layers3": ("s", "0.6"), "own": ("^", "white")}
 """Marker and its colour, by encoder of the domain study."""
 NAMED = {"banking77": "Banking77", "clinc150": "CLINC150", "stackoverflow": "StackOverflow"}
-LEAST = 0.05  # seconds; records hold tenths
 EARLIER = ("adapt", "adapt, general use given up")
-SHARED = {"centred"}
-"""Rows whose recorded seconds include encoding the texts, which the rows after them do not repeat."""
 
 
 def trainings() -> dict[str, tuple[list[float], float | None]]:
@@ -77,7 +74,8 @@ def draw_trainings(rows: Mapping[str, tuple[list[float], float | None]]) -> Any:
             name, (average, 0), xytext=(-3 if name.startswith("TF") else 3, 0), textcoords="offset points",
             fontsize="x-small", va="center", color="tab:red", **where,
         )  # fmt: skip
-    finish(gain, cost, list(rows), "seven STS sets, Spearman x 100", "seconds of training to the weights kept")
+    titles = {gain: "seven STS sets, Spearman x 100", cost: "seconds of training to the weights kept"}
+    finish(titles, list(rows))
     cost.set_xlim(0, 1.2 * max(seconds or 0.0 for _, seconds in rows.values()))
     return figure
 
@@ -112,57 +110,29 @@ def domain_gains() -> dict[str, dict[str, float]]:
     }
 
 
-def domain_seconds() -> dict[str, dict[str, float]]:
-    """Return, by row and encoder, the least seconds of its records, beyond encoding the texts once.
-
-    The least, because the row that is run first also does, and is charged with, what the others share.
-    """
-    found: dict[str, dict[str, float]] = {}
-    for record in records("domains"):
-        seconds = record.get("seconds")
-        if seconds is not None and record["row"] not in SHARED:
-            row = found.setdefault(record["row"], {})
-            row[record["encoder"]] = min(seconds, row.get(record["encoder"], seconds))
-    return found
-
-
-def draw_domains(gains: Mapping[str, Mapping[str, float]], seconds: Mapping[str, Mapping[str, float]]) -> Any:
-    """Draw gains on the left and seconds on the right, a marker for each encoder; the first encoder orders the rows."""
+def draw_domains(gains: Mapping[str, Mapping[str, float]]) -> Any:
+    """Draw the gains, a marker for each encoder; the first encoder orders the rows."""
     from matplotlib import pyplot as plt
 
     first = next(iter(MARKERS))
     rows = sorted(gains, key=lambda row: gains[row].get(first, float("-inf")), reverse=True)
-    figure, (gain, cost) = plt.subplots(
-        1, 2, figsize=(10, 0.29 * len(rows) + 1.6), sharey=True, layout="constrained", width_ratios=(3, 2)
-    )
+    figure, ax = plt.subplots(figsize=(8, 0.29 * len(rows) + 1.6), layout="constrained")
     for number, (encoder, (marker, colour)) in enumerate(MARKERS.items()):
-        style: dict[str, Any] = {"linestyle": "", "color": "black", "markerfacecolor": colour, "markersize": 6}
         own = [(place, row) for place, row in enumerate(rows) if encoder in gains[row]]
         lift = 0.22 * (number - 1)  # so that equal values can be told apart
-        gain.plot(
+        ax.plot(
             [gains[row][encoder] for _, row in own],
             [place + lift for place, _ in own],
             marker,
             label=ENCODERS[encoder],
-            **style,
+            linestyle="",
+            color="black",
+            markerfacecolor=colour,
+            markersize=6,
         )
-        timed = [(place, row) for place, row in own if encoder in seconds.get(row, {})]
-        cost.plot(
-            [max(seconds[row][encoder], LEAST) for _, row in timed],
-            [place + lift for place, _ in timed],
-            marker,
-            **style,
-        )
-    gain.axvline(0, color="0.5", linewidth=1)
-    finish(
-        gain,
-        cost,
-        rows,
-        "gain over the base model (1-NN, V-measure, MAP@R; x 100)",
-        "seconds beyond encoding the texts",
-    )
-    cost.set_xscale("log")
-    gain.legend(fontsize="x-small", loc="upper left")
+    ax.axvline(0, color="0.5", linewidth=1)
+    finish({ax: "gain over the base model (1-NN, V-measure, MAP@R; x 100)"}, rows)
+    ax.legend(fontsize="x-small", loc="upper left")
     return figure
 
 
@@ -196,14 +166,14 @@ def draw_adapted(scores: Mapping[str, tuple[float, float]]) -> Any:
     return figure
 
 
-def finish(gain: Any, cost: Any, labels: list[str], left: str, right: str) -> None:
-    """Label both panels, the first row on top, with a thin line for each."""
-    gain.set_yticks(range(len(labels)), labels=labels, fontsize="small")
-    gain.invert_yaxis()
-    gain.set_xlabel(left, fontsize="small")
-    cost.set_xlabel(right, fontsize="small")
-    for ax in (gain, cost):
+def finish(titles: Mapping[Any, str], labels: list[str]) -> None:
+    """Label panels, the first row on top, with a thin line for each."""
+    for ax, title in titles.items():
+        ax.set_xlabel(title, fontsize="small")
         ax.grid(axis="y", color="0.9", linewidth=0.8)
         ax.set_axisbelow(True)
         ax.spines[["top", "right", "left"]].set_visible(False)
         ax.tick_params(axis="y", length=0)
+    ax = next(iter(titles))
+    ax.set_yticks(range(len(labels)), labels=labels, fontsize="small")
+    ax.invert_yaxis()

@@ -52,8 +52,6 @@ TABLES: dict[str, Declared] = {
     "equilibrium": mechanisms.EQUILIBRIUM,
     "equilibrium-own": mechanisms.EQUILIBRIUM_OWN,
     "phrases": mechanisms.SPARED,
-    "beside": mechanisms.BESIDE,
-    "exact-repal": mechanisms.EXACT,
     "adapted": domains.ADAPTED,
     "adapted-raw": domains.ADAPTED_RAW,
     "domains": domains.EVERY,

@@ -15,6 +15,7 @@ from benchmarks.tables.render import Sentence, Table, of_texts
 MEASURED = {
     "large_batches": "time and memory of gradient caching",
     "preparation": "speed of masking phrases and counting tokens",
+    "repal_pairs": "RepAL with and without the pairs that STS-B dev holds too",
     "retrieval": "search: transforms, means and BM25 on seven collections; replaced by hybrid and search_choices",
     "scale": "memory as a corpus grows, hybrid search; older: speed of one process and two",
     "speed": "time and memory of a training step",
