@@ -15,7 +15,7 @@ from torch import nn
 import st_extras.losses
 from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
 from benchmarks.controls import DistillationLoss, RedrawnAdversariesLoss
-from benchmarks.paser_rows import chunks, with_positives
+from benchmarks.paser_rows import chunks
 from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.modules import WhiteningPostProcessor
 from st_extras.samples.encoder import packaged_minilm
@@ -57,32 +57,24 @@ def loss_class(name: str) -> Any:
     return getattr(st_extras.losses if hasattr(st_extras.losses, name) else losses, name)
 
 
-def phrase_rows(
-    model: SentenceTransformer, masking: dict[str, Any], sentences: list[str], data: Path | None = None
-) -> Any:
+def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: list[str]) -> Any:
     """Make PaSeR's data set.
 
     Args:
         model: the encoder, for its mask token.
         masking: options of PhraseMasking; ``augmentation`` holds the ratios of EDA, ``phrases`` the kinds of chunks
-            to take instead of RAKE's phrases, ``positives`` an STS set whose pairs replace the sentences, and
-            ``at_least`` the least score of such a pair.
+            to take instead of RAKE's phrases.
         sentences: the training text.
-        data: folder with the STS sets, for ``positives``.
     """
     options = dict(masking)
-    positives, at_least = options.pop("positives", None), options.pop("at_least", 4.0)
     if "augmentation" in options:
         options["augmentation"] = EDA(**options["augmentation"])
     if "phrases" in options:
         options["extractor"] = chunks(options.pop("phrases"))
-    rows = PhraseMasking(mask_token=model.tokenizer.mask_token, **options)
-    return with_positives(rows, positives, at_least, data or Path()) if positives else rows.dataset(sentences)
+    return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
 
 
-def training_rows(
-    model: SentenceTransformer, method: dict[str, Any], sentences: list[str], seed: int, data: Path | None = None
-) -> Any:
+def training_rows(model: SentenceTransformer, method: dict[str, Any], sentences: list[str], seed: int) -> Any:
     """Make the rows that the loss of a method is trained on.
 
     Args:
@@ -90,10 +82,9 @@ def training_rows(
         method: its settings; ``rows`` holds options of the function in ``benchmarks.baselines.ROWS``.
         sentences: the training text.
         seed: of what is drawn.
-        data: folder with the STS sets, for ``positives`` of ``masking``.
     """
     if "masking" in method:
-        return phrase_rows(model, method["masking"], sentences, data)
+        return phrase_rows(model, method["masking"], sentences)
     if method["loss"] in ROWS:
         return ROWS[method["loss"]](sentences, seed, **method.get("rows", {}))
     return sentences

@@ -39,8 +39,7 @@ from st_extras.training import TrainingRun, train_encoder
 class DevAndSignals(BaseEvaluator):
     """Score STS-B dev, and compute the label-free signal beside it.
 
-    Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``, and in
-    ``seconds`` how long the training had taken until then, without the time of these calls.
+    Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``.
 
     Args:
         dev: chooses the weights that are kept.
@@ -53,18 +52,8 @@ class DevAndSignals(BaseEvaluator):
         self.dev, self.signals, self.bf16 = dev, signals, bf16
         self.primary_metric, self.greater_is_better = dev.primary_metric, dev.greater_is_better
         self.seen: list[dict[str, float]] = []
-        self.seconds: list[float] = []
-        self._began = time.perf_counter()
 
     def __call__(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
-        self.seconds.append(began - self._began)
-        try:
-            return self._score(model, *args, **kwargs)
-        finally:
-            self._began += time.perf_counter() - began
-
-    def _score(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=self.bf16):
             if self.signals is not None:
                 self.seen.append(self.signals(model))
@@ -117,14 +106,14 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     encoder = study["encoder"] | method.get("encoder", {})
     weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
     model = load_encoder(weights[method["start"]]) if "start" in method else starting_encoder(encoder)
-    rows = training_rows(model, method, sentences, seed, data)
+    rows = training_rows(model, method, sentences, seed)
     if method.get("length_buckets"):
         use_length_buckets(model, method["length_buckets"])
     size = method.get("signals", 0)
     signals = UnlabeledSelectionEvaluator(sentences, size=size, write_csv=False) if size else None
     dev = STSEvaluator([thinned(load_sts(DEV, data), method.get("pairs", {}))])
     evaluator = DevAndSignals(dev, signals, method["bf16"])
-    began, of_processor, origin = time.perf_counter(), time.process_time(), provenance()
+    began, origin = time.perf_counter(), provenance()
     run = train_encoder(
         model,
         lambda trained: make_loss(trained, method, sentences, weights, data),
@@ -143,7 +132,6 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         callbacks=[EvaluateAt(method.get("eval_at", ()))],
         **method.get("arguments", {}),
     )
-    of_processor = time.process_time() - of_processor  # hangs less on what else the machine does
     scores, vectors = score_sets(model, data, method) if method.get("test", True) else ({}, {})
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores}
     extra = {"checkpoints": checkpoints(run, evaluator.seen)} if size else {}
@@ -161,11 +149,9 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "settings": method,
         "seed": seed,
         **training_figures(run),
-        "training_seconds": [[step, round(s, 1)] for (step, _), s in zip(run.curve, evaluator.seconds, strict=True)],
         "scores": sets,
         "average": statistics.mean(sets.values()) if sets else None,
         "seconds": round(time.perf_counter() - began, 1),
-        "processor_seconds": round(of_processor, 1),
         **extra,
         **origin,
     }

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,30 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from benchmarks.names import KEPT
 from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
+from st_extras.adaptation.choice import choose_harmless
+from st_extras.adaptation.pseudo_relevance import FEWEST_QUERIES, PseudoRelevanceComparison
+from st_extras.adaptation.search import pseudo_relevance_results
+from st_extras.adaptation.search_transforms import (
+    BOTH_SIDES,
+    QUERIES_ALONE,
+    Embeddings,
+    Routes,
+    SearchTransform,
+    both_sides,
+    queries_alone,
+)
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator
 from st_extras.evaluation.reporting import bootstrap_interval
 from st_extras.samples.encoder import packaged_minilm
 
 START = "start"
+SHIPPED = {"adapt": BOTH_SIDES, KEPT: QUERIES_ALONE}
+"""The transforms that ``adapt_search`` tries, by the name of the row."""
+SEED = 42
 Scores = np.ndarray | Tensor
 
 
@@ -49,6 +65,27 @@ def embeddings(name: str, settings: dict[str, Any], texts: dict[str, list[str]],
         if len(rows) != len(listed):
             raise ValueError(f"{file} must hold {len(listed)} embeddings, got {len(rows)}: remove it.")
     return [normalize(rows) for rows in found]
+
+
+def chosen_routes(
+    name: str, transforms: Sequence[SearchTransform], start: Embeddings, queries: list[str], documents: list[str]
+) -> Routes:
+    """Return what ``adapt_search`` puts after the encoder.
+
+    Args:
+        name: KEPT: after the encoder of queries alone.
+        transforms: those that it tries.
+        start: (Q, D) queries and (N, D) documents, unit rows.
+        queries: texts of the queries; of too few, nothing is chosen.
+        documents: texts of the documents.
+    """
+    routes = both_sides(documents, start, transforms, SEED)
+    routes = queries_alone(routes, start) if name == KEPT else routes
+    comparison = PseudoRelevanceComparison(documents, queries, start)
+    if len(comparison.compared) < FEWEST_QUERIES:
+        return Routes(None)
+    index = choose_harmless(pseudo_relevance_results(comparison, transforms, routes, start)).index
+    return Routes(None) if index is None else routes[index]
 
 
 def scored(rows: Iterable[tuple[str, Scores]], evaluator: RetrievalEvaluator) -> dict[str, dict[str, float]]:

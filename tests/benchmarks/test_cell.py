@@ -39,7 +39,6 @@ def test_every_method_runs_in_a_study(whole, request, tmp_path):
         record = found[name]
         assert record["steps"] == 4
         assert [step for step, _ in record["curve"] if step] == [2, 4]
-        assert [step for step, _ in record["training_seconds"]] == [step for step, _ in record["curve"]]
         assert record["best_step"] in (0, 2, 4)  # 0: the base model, where no checkpoint was better
         assert len(record["checkpoints"]) == len(record["curve"])
         assert all(math.isfinite(value) for _, value in record["curve"])

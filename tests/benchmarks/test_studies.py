@@ -12,7 +12,7 @@ from benchmarks.building import loss_class
 from benchmarks.studies import Options, named_study, study_names
 from st_extras.evaluation import STSDataset
 
-MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least", "on_missing_mask"}
+MASKING = {"top_k", "augmentation", "phrases", "on_missing_mask"}
 TRAININGS = [study for study in map(named_study, study_names()) if study["kind"] == "training"]
 
 
