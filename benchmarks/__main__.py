@@ -131,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("speed", help="measure training steps and RepAL's ways to encode")
     command.set_defaults(do=speed)
-    command.add_argument("--cases", nargs="+", help="only these, and those that they are compared with")
+    command.add_argument("--cases", nargs="+", help="only these, and what they are compared with")
     command.add_argument("--batch", type=int, default=64, help="sentences (default: %(default)s)")
     command.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
     command.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

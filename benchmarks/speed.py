@@ -1,8 +1,7 @@
 """Measures a step (forward + backward of a loss, no optimizer) and RepAL's ways to encode.
 
 Each round runs every case once, in a new random order, on the same sentences. Printed and recorded are medians, with
-the ratios (taken round by round) to the bare passes that a loss cannot do without and to
-MultipleNegativesRankingLoss.
+the ratios (taken round by round) to MultipleNegativesRankingLoss, or to plain encoding.
 
 Peak memory is what a step needs on top of the memory in use before it. On CPU it is the growth of the resident set of
 a fresh process for each case, by Linux's high-water mark, which is reset before the step; on CUDA it is the peak of
@@ -15,7 +14,6 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,7 +22,7 @@ from benchmarks.memory import forget_peak, in_fresh_process, resident
 from benchmarks.provenance import provenance
 from benchmarks.records import append
 from benchmarks.speed_bench import LENGTH, Bench, Step
-from benchmarks.speed_cases import CASES
+from benchmarks.speed_cases import CASES, ENCODED, TRAINED
 
 
 def synchronise() -> None:
@@ -70,39 +68,29 @@ def peak_memory(name: str, size: int, device: str) -> float:
 
 
 def row(name: str, seconds: dict[str, list[float]], peak: float) -> dict[str, Any]:
-    """Return what a record says about a case: median time, ratios and memory.
+    """Return what a record says about a case: median time, its ratio to the case that it is compared with, and memory.
 
     Args:
         name: of the case.
         seconds: of each case in each round.
         peak: MiB.
     """
-    ratios = {}
-    for other, limit in CASES[name].against.items():
+    found: dict[str, Any] = {"median_ms": 1000 * statistics.median(seconds[name]), "ratios": {}, "peak_mib": peak}
+    if (other := compared_with(name)) != name:
         each = [a / b for a, b in zip(seconds[name], seconds[other], strict=True)]
-        ratios[other] = {"median": statistics.median(each), "limit": limit}
-    return {"median_ms": 1000 * statistics.median(seconds[name]), "ratios": ratios, "peak_mib": peak}
+        found["ratios"][other] = {"median": statistics.median(each)}
+    return found
 
 
-def ratio_words(found: dict[str, Any]) -> list[str]:
-    """Describe each ratio of a row, with its limit and whether that was missed."""
-    words = []
-    for other, ratio in found["ratios"].items():
-        limit = "" if ratio["limit"] is None else f" (limit {ratio['limit']:.2f})"
-        missed = " MISSED" if limit and ratio["median"] > ratio["limit"] else ""
-        words.append(f"{ratio['median']:.3f} x {other}{limit}{missed}")
-    return words
-
-
-def wanted_cases(chosen: Sequence[str] | None) -> list[str]:
-    """Return the chosen cases and those that they are compared with, in the order of ``CASES``; all for None."""
-    wanted = {name for case in chosen or CASES for name in (case, *CASES[case].against)}
-    return [name for name in CASES if name in wanted]
+def compared_with(name: str) -> str:
+    """Return the first case of the same kind."""
+    return next(iter(TRAINED if name in TRAINED else ENCODED))
 
 
 def measure_cases(options: argparse.Namespace) -> None:
     """Measure the cases that the command line asks for, print their rows, and append their record."""
-    names = wanted_cases(options.cases)
+    chosen = options.cases or list(CASES)
+    names = [name for name in CASES if name in (*chosen, *map(compared_with, chosen))]
     torch.set_num_threads(1)
     alone = in_fresh_process if options.device == "cpu" else lambda function, *given: function(*given)
     peaks = {name: alone(peak_memory, name, options.batch, options.device) for name in names}
@@ -111,7 +99,8 @@ def measure_cases(options: argparse.Namespace) -> None:
     rows = {name: row(name, seconds, peaks[name]) for name in names}
     for name, found in rows.items():
         figures = f"{found['median_ms']:8.1f} ms {found['peak_mib']:7.0f} MiB"
-        print(f"{name:28} {figures}  {', '.join(ratio_words(found))}")
+        ratios = "".join(f"  {ratio['median']:.3f} x {other}" for other, ratio in found["ratios"].items())
+        print(f"{name:28} {figures}{ratios}")
     if not options.no_record:
         settings = {"batch": options.batch, "length": LENGTH, "rounds": options.rounds, "device": options.device}
         record = settings | {"full": not options.cases, "clock": "wall", "cases": rows}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle
 from typing import Any
@@ -100,16 +100,3 @@ class Step:
 
     module: nn.Module
     run: Callable[[Batch], Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A step to time.
-
-    Args:
-        build: makes the step on a bench.
-        against: the cases to compare with, each with the limit of the ratio; None: no limit.
-    """
-
-    build: Callable[[Bench], Step]
-    against: dict[str, float | None] = field(default_factory=dict)

@@ -1,19 +1,14 @@
-"""Baselines and losses by others: the rows that they get, what they train, and what texts score without training."""
+"""Baselines and losses by others: the rows that they get, and what they train."""
 
-import math
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import baselines, building, word_baselines
+from benchmarks import baselines, building
 from benchmarks.controls import DistillationLoss
 from st_extras.encoders import EmbeddingTable
 from tests.fixtures import SENTENCES, build_encoder
-
-TEXT = ["a cat sat on the mat", "the dog ran in the park", "the old man read a red book"]
-FIRST = ["a cat sat on the mat", "the dog and the cat", "xyz"]
-SECOND = ["the cat ran in the park", "a red book", "a cat"]
 
 
 def test_damaged_rows_keep_some_of_the_words_in_order():
@@ -62,24 +57,3 @@ def test_both_terms_of_distillation_as_loops(tmp_path):
     assert float(terms["distillation"]) == pytest.approx(expected, rel=1e-5)
     with torch.no_grad():
         assert float(terms["contrastive"]) == pytest.approx(float(loss.simcse([model.preprocess(SENTENCES)])), rel=1e-5)
-
-
-def tfidf_by_loops(text: list[str], first: str, second: str) -> float:
-    """Cosine of two texts: (1 + ln tf) (1 + ln((1 + N) / (1 + df))) for every word that the text holds."""
-    words = {word for line in text for word in line.split() if len(word) > 1}
-    weight = {word: 1 + math.log((1 + len(text)) / (1 + sum(word in line.split() for line in text))) for word in words}
-
-    def vector(line: str) -> dict[str, float]:
-        found = [word for word in line.split() if word in words]
-        return {word: (1 + math.log(found.count(word))) * weight[word] for word in found}
-
-    left, right = vector(first), vector(second)
-    length = math.sqrt(sum(x * x for x in left.values()) * sum(x * x for x in right.values()))
-    return sum(left[word] * right.get(word, 0.0) for word in left) / length if length else 0.0
-
-
-def test_tfidf_is_that_of_plain_loops():
-    found = word_baselines.tfidf_cosines(word_baselines.TFIDF["words"], TEXT)(FIRST, SECOND)
-    assert found == pytest.approx([tfidf_by_loops(TEXT, *pair) for pair in zip(FIRST, SECOND, strict=True)], abs=1e-6)
-    assert found[0] > 0
-    assert found[2] == 0  # "xyz" is not in the text

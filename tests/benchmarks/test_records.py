@@ -56,17 +56,11 @@ def test_a_line_that_a_killed_process_left_unfinished_is_lost_alone(results, end
     assert file.read_text(encoding="utf8").endswith('{"run":"c","seed":1}\n')
 
 
-@pytest.mark.parametrize("line", ["{", '{"run":"a"}', '{"seed":0}', "[]"])
+@pytest.mark.parametrize("line", ["{", '{"run":"a"}'])
 def test_a_broken_file_is_refused_with_the_line(results, line):
     (results / "study.jsonl").write_text(f'{{"run":"a"}}\n{line}\n{{"run":"z"}}\n', encoding="utf8")
     with pytest.raises(ValueError, match=r"^Line 2 of .*study\.jsonl must"):
         records.records("study")
-
-
-def test_what_json_cannot_hold_is_refused_before_it_is_written(results):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        records.append("study", "a", {"score": float("nan")})
-    assert not (results / "study.jsonl").exists()
 
 
 def _append_runs(folder: Path) -> int:

