@@ -15,11 +15,10 @@ from torch import nn
 import st_extras.losses
 from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
 from benchmarks.controls import DistillationLoss, RedrawnAdversariesLoss
-from benchmarks.paser_rows import chunks
 from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.modules import WhiteningPostProcessor
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.text import EDA, PhraseMasking
+from st_extras.text import EDA, ChunkPhrases, PhraseMasking
 from st_extras.text.frequency import FrequencyTable
 
 OWN: dict[str, type[nn.Module]] = {
@@ -57,6 +56,13 @@ def loss_class(name: str) -> Any:
     return getattr(st_extras.losses if hasattr(st_extras.losses, name) else losses, name)
 
 
+def lexicon_tags(tokens: list[str]) -> list[tuple[str, str]]:
+    """Tag tokens with the lexicon that TextBlob's package contains (``pip install textblob``), which needs no data."""
+    from textblob.en import parser
+
+    return [(word, tag) for word, tag, *_ in parser.find_tags(list(tokens))]
+
+
 def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: list[str]) -> Any:
     """Make PaSeR's data set.
 
@@ -70,7 +76,7 @@ def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: 
     if "augmentation" in options:
         options["augmentation"] = EDA(**options["augmentation"])
     if "phrases" in options:
-        options["extractor"] = chunks(options.pop("phrases"))
+        options["extractor"] = ChunkPhrases(kinds=options.pop("phrases"), tagger=lexicon_tags)
     return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
 
 

@@ -25,10 +25,9 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder
+from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder, start_words
 from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
-from benchmarks.word_start import start_words
 from st_extras.checks import check_fraction
 from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
@@ -47,7 +46,7 @@ class Settings:
     Args:
         masking: share of the tokens that are masked at first.
         last_masking: the same at the last step; it changes linearly.
-        count_words: start words from counts of the corpus (``benchmarks/word_start.py``).
+        count_words: start words from counts of the corpus (``start_words``).
 
     Raises:
         ValueError: if a share is not between 0 and 1.

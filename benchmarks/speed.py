@@ -52,7 +52,7 @@ def peak_memory(name: str, size: int, device: str) -> float:
     """Return the MiB that one step of a case needs at its peak, on top of the memory in use before it."""
     torch.set_num_threads(1)
     bench = Bench(size, 1, device)
-    step = CASES[name].build(bench)
+    step = CASES[name](bench)
     bench.make_ready(step)
     step.run(bench.batch(0, size=2))  # leaves out what libraries allocate once, at the first step
     bench.make_ready(step)
@@ -95,7 +95,7 @@ def measure_cases(options: argparse.Namespace) -> None:
     alone = in_fresh_process if options.device == "cpu" else lambda function, *given: function(*given)
     peaks = {name: alone(peak_memory, name, options.batch, options.device) for name in names}
     bench = Bench(options.batch, 1 + options.rounds, options.device)
-    seconds = measure(bench, {name: CASES[name].build(bench) for name in names}, options.rounds)
+    seconds = measure(bench, {name: CASES[name](bench) for name in names}, options.rounds)
     rows = {name: row(name, seconds, peaks[name]) for name in names}
     for name, found in rows.items():
         figures = f"{found['median_ms']:8.1f} ms {found['peak_mib']:7.0f} MiB"

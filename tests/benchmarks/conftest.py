@@ -50,7 +50,7 @@ def tiny_folder(tmp_path_factory):
 @pytest.fixture
 def tiny_minilm(tiny_folder, monkeypatch):
     """A tiny random encoder in place of the packaged MiniLM."""
-    modules = ("st_extras.samples.encoder", "benchmarks.building", "benchmarks.scale_corpus", "benchmarks.speed_bench")
+    modules = ("st_extras.samples.encoder", "benchmarks.building", "benchmarks.scale", "benchmarks.speed_bench")
     for module in modules:
         monkeypatch.setattr(f"{module}.packaged_minilm", lambda: tiny_folder)
     return tiny_folder

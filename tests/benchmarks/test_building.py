@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import building, paser_rows
+from benchmarks import building
 from benchmarks.studies import named_study, study_names
 from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
@@ -69,7 +69,7 @@ def tags(tokens: list[str]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("study", "name"), ROWS, ids=[f"{study['name']}/{name}" for study, name in ROWS])
 def test_a_step_of_every_distinct_setting(study, name, folder, start, monkeypatch):
     monkeypatch.setattr(building, "EDA", functools.partial(EDA, synonyms={"cat": ["dog"]}))  # instead of WordNet
-    monkeypatch.setattr(paser_rows, "lexicon_tags", tags)  # instead of TextBlob
+    monkeypatch.setattr(building, "lexicon_tags", tags)  # instead of TextBlob
     method = study["training"] | study["methods"][name]
     model = start(study["encoder"] | method.get("encoder", {}))
     weights = dict.fromkeys([*study["methods"], "minilm"], folder / "encoder")
