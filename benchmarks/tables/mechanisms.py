@@ -69,10 +69,6 @@ def question(
     return Table("", {label: {"of": of} for label, of in rows.items()}, columns)
 
 
-def _on(encoder: str, *labels: str) -> dict[str, Runs]:
-    return {label: TRAINED[label][encoder] for label in labels}
-
-
 SIMCSE, OWN_SIMCSE = TRAINED["SimCSE"][LAYERS], TRAINED["SimCSE"][OWN]
 HEADS = question(
     {
