@@ -33,7 +33,10 @@ def adapt_search(
     encoder: options.Encoder,
     documents: Annotated[
         list[str],
-        typer.Argument(help="The documents: files, folders (also in BEIR's layout), patterns or data set ids."),
+        typer.Argument(
+            help="The documents: files, folders (also in BEIR's layout), patterns or data set ids.",
+            callback=options.TEXTS,
+        ),
     ],
     output: options.Output,
     queries: Annotated[

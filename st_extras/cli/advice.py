@@ -39,7 +39,7 @@ def warn_of_good_encoder(model: SentenceTransformer) -> None:
 
     score = graded_spearman(model)
     if score >= _GOOD:
-        _warn(
+        _print_warning(
             f"this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for similarity "
             "have. Training on sentences alone mostly harms such an encoder; `st-extras adapt` keeps only what helps."
         )
@@ -52,7 +52,7 @@ def print_before_training(description: str, sentences: list[str], model: Sentenc
     print_line(description)
     share = share_with_letters(sentences)
     if share < FEWEST_WITH_LETTERS:
-        _warn(
+        _print_warning(
             f"only {share:.0%} of the sentences have a letter: if the text is a table, --column names another column."
         )
     warn_of_good_encoder(model)
@@ -76,8 +76,8 @@ def warnings_repeated() -> Iterator[None]:
     finally:
         ours.removeHandler(handler)
     for message in dict.fromkeys(messages):
-        _warn(message)
+        _print_warning(message)
 
 
-def _warn(message: str) -> None:
+def _print_warning(message: str) -> None:
     print_line(f"Warning: {message}", to_stderr=True)

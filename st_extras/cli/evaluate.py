@@ -90,19 +90,21 @@ def evaluate(
     elif retrieval is not None:
         options.refuse_unread(context, "does not go with --retrieval, whose folder is the data", *others)
         prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-        _on_search(encoder, retrieval, split, as_json=as_json, show_progress_bar=bar, **prompts)
+        _on_search(encoder, retrieval, split, bar, as_json, **prompts)
     elif labeled is not None:
         options.refuse_unread(context, "does not go with --labeled, whose file is the data", *others[1:])
         _on_labeled(encoder, load_labeled(labeled, text_column, label_column), bar, as_json)
     else:
-        _on_pairs(encoder, _pairs(context, sts, sets, setting, bar, as_json), as_json)
+        _on_pairs(encoder, _pairs(context, sts, sets, setting, bar, as_json), bar, as_json)
 
 
 def _on_labeled(encoders: Sequence[str], data: LabeledTexts, bar: bool, as_json: bool) -> None:
     from st_extras.evaluation import LabeledTextEvaluator
     from st_extras.evaluation.paired import compare_labeled
 
-    found = compare_labeled(LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar), _load_each(encoders))
+    found = compare_labeled(
+        LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar), _load_each(encoders, bar)
+    )
     title = f"{len(data.texts):,} texts with {len(set(data.labels))} labels, x 100"
     _print_rows(found, title, "metric", "mean", "texts", as_json)
     if not as_json:
@@ -110,11 +112,12 @@ def _on_labeled(encoders: Sequence[str], data: LabeledTexts, bar: bool, as_json:
             print_line(f"{name}: {meaning}")
 
 
-def _on_pairs(encoders: Sequence[str], evaluator: STSEvaluator, as_json: bool) -> None:
+def _on_pairs(encoders: Sequence[str], evaluator: STSEvaluator, bar: bool, as_json: bool) -> None:
     from st_extras.evaluation.paired import compare_sts
 
     primary = str(evaluator.primary_metric).removesuffix("_spearman_cosine")
-    _print_rows(compare_sts(evaluator, _load_each(encoders)), "Spearman x 100", "set", primary, "pairs", as_json)
+    found = compare_sts(evaluator, _load_each(encoders, bar))
+    _print_rows(found, "Spearman x 100", "set", primary, "pairs", as_json)
 
 
 def _pairs(
@@ -138,14 +141,18 @@ def _on_mteb(encoders: Sequence[str], names: list[str], bar: bool, as_json: bool
     from st_extras.evaluation.mteb import mteb_scores, mteb_tasks
 
     tasks = mteb_tasks(names)
-    found = {name: percent(mteb_scores(model, tasks, show_progress_bar=bar)) for name, model in _load_each(encoders)}
+    found = {
+        name: percent(mteb_scores(model, tasks, show_progress_bar=bar)) for name, model in _load_each(encoders, bar)
+    }
     if as_json:
         print_json(found if len(found) > 1 else next(iter(found.values())))
     else:
         print_scores("MTEB main score x 100", found, "task", as_json=False)
 
 
-def _on_search(encoders: Sequence[str], folder: str, split: str | None, *, as_json: bool, **settings: Any) -> None:
+def _on_search(
+    encoders: Sequence[str], folder: str, split: str | None, bar: bool, as_json: bool, **prompts: str | None
+) -> None:
     """Print a row for each encoder, alone and with BM25, and how far it is from the first one."""
     from st_extras.evaluation import compare_retrieval, load_retrieval
 
@@ -154,8 +161,9 @@ def _on_search(encoders: Sequence[str], folder: str, split: str | None, *, as_js
     if not bm25:
         print_line('The rows of BM25 are left out; they need bm25s: pip install "st-extras[search]".', to_stderr=True)
     short = dict(zip(encoders, encoders, strict=True)) if as_json else short_names(encoders)
-    models = ((short[path], load_any(path)) for path in encoders)
-    rows = {name: percent(row) for name, row in compare_retrieval(task, models, bm25=bm25, **settings).items()}
+    models = ((short[path], model) for path, model in _load_each(encoders, bar))
+    found = compare_retrieval(task, models, bm25=bm25, show_progress_bar=bar, **prompts)
+    rows = {name: percent(row) for name, row in found.items()}
     if as_json:
         print_json(rows)
         return
@@ -167,8 +175,13 @@ def _on_search(encoders: Sequence[str], folder: str, split: str | None, *, as_js
     print_legend(short)
 
 
-def _load_each(encoders: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    return ((name, load_any(name)) for name in encoders)
+def _load_each(encoders: Sequence[str], bar: bool) -> Iterator[tuple[str, Any]]:
+    """Yield each name with its encoder; with progress bars, print whose the next one is."""
+    for name in encoders:
+        model = load_any(name)
+        if bar and len(encoders) > 1:
+            print_line(f"Encoding with {name}", to_stderr=True)
+        yield name, model
 
 
 def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as_json: bool) -> None:

@@ -57,6 +57,17 @@ def _encoders(_: str, value: str | list[str]) -> str | list[str]:
 ENCODER = checked(_encoders)
 
 
+def _existing_texts(_: str, value: str | list[str]) -> str | list[str]:
+    from st_extras.text.sources import check_no_missing_file
+
+    for name in [value] if isinstance(value, str) else value:
+        check_no_missing_file(name)
+    return value
+
+
+TEXTS = checked(_existing_texts)
+
+
 def refuse_refined(path: str) -> None:
     """Refuse a folder with modules of this package where a plain encoder is needed."""
     modules = Path(path, "modules.json")
@@ -133,7 +144,8 @@ Text = Annotated[
     list[str],
     typer.Argument(
         help="Files (.txt, .jsonl, .csv, .tsv, .parquet, .json; also .gz), folders, patterns, data set ids or "
-        "hf:// paths."
+        "hf:// paths.",
+        callback=TEXTS,
     ),
 ]
 Column = Annotated[str | None, typer.Option(help="Column to read, of all but .txt files; default: the one with text.")]
@@ -211,10 +223,10 @@ Test = Annotated[
 
 # ------------------------------------------------------------------------------------------- adapting
 
-_TEXTS = checked(lambda name, value: check_count(name, value, 500, 50_000))
+_LIMIT = checked(lambda name, value: check_count(name, value, 500, 50_000))
 _MINUTES = checked(lambda name, value: check_interval(name, value, 0, 10_000, low_included=False))
 
-SampleLimit = Annotated[int, typer.Option("--limit", help="Use at most N texts, sampled at random.", callback=_TEXTS)]
+SampleLimit = Annotated[int, typer.Option("--limit", help="Use at most N texts, sampled at random.", callback=_LIMIT)]
 Minutes = Annotated[
     float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", callback=_MINUTES)
 ]

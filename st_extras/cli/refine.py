@@ -45,7 +45,8 @@ def refine(
     encoder: options.AnyEncoder,
     output: options.Output,
     text: Annotated[
-        list[str] | None, typer.Argument(help='Text to fit on: files, folders or data set ids, as for "train".')
+        list[str] | None,
+        typer.Argument(help='Text to fit on: files, folders or data set ids, as for "train".', callback=options.TEXTS),
     ] = None,
     statistics: Annotated[
         Path | None, typer.Option(help='In place of text: a file that "statistics compute" or "merge" saved.')

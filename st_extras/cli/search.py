@@ -79,7 +79,7 @@ def search(
 ) -> None:
     """Search documents by an encoder and BM25 together: score = encoder + weight x BM25.
 
-    A title is read with its text. Words that match are marked. Needs the extra "search".
+    A title is read with its text. Words that match are marked, but for "the" and its like. Needs the extra "search".
     """
     from st_extras.text.documents import read_documents, read_queries
     from st_extras.text.folders import find_search_folder
@@ -201,13 +201,15 @@ def _print_hits(query: str, hits: Sequence[_Hit]) -> None:
 def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
     """Return the text on one line with the words of the query in bold, in files between asterisks.
 
-    Of a long text it begins where most different words of the query stand within ``width``.
+    English stop words are not marked if the query has other words. Of a long text it begins where most different
+    marked words stand within ``width``.
     """
     from st_extras.text.term_weights import search_words
-    from st_extras.text.words import find_all_words, find_words
+    from st_extras.text.words import english_stop_words, find_all_words, find_words
 
     line = _without_controls(text[:_SHOWN])
-    spans = find_words(line, [*search_words(query), *find_all_words(query)])
+    words = [*search_words(query), *find_all_words(query)]
+    spans = find_words(line, [word for word in words if word.casefold() not in english_stop_words()] or words)
 
     def words_from(start: int) -> int:
         inside = itertools.takewhile(lambda span: span[1] <= start + width, spans[bisect(spans, (start, 0)) :])

@@ -125,7 +125,10 @@ def count_frequencies(
     context: typer.Context,
     encoder: Annotated[str, typer.Argument(help="Encoder or tokenizer: folder or hub id.")],
     text: Annotated[
-        list[str], typer.Argument(help='Files, folders, data set ids, as for "train"; or "wordfreq:en" alone.')
+        list[str],
+        typer.Argument(
+            help='Files, folders, data set ids, as for "train"; or "wordfreq:en" alone.', callback=options.TEXTS
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to save to; .tsv: token<TAB>count.")],
     column: options.Column = None,

@@ -46,13 +46,13 @@ def find_input_ways(model: nn.Module) -> InputWays:
     rows = _short_rows(model)
     count_rows(rows)
     with torch.no_grad(), without_dropout(model):
-        plain = _summary(model, rows)
+        plain = _without_order(model, rows)
         content = content_mask(model, rows)  # (R, L)
         place = torch.arange(content.size(1), device=content.device).expand(content.shape)
         in_order = torch.where(content, place - content.size(1), place).argsort(dim=1)  # content first
         reversed_order = torch.where(content, -place - 1, place).argsort(dim=1)  # and the same in reverse
         turned = {**rows, "input_ids": move(rows["input_ids"], in_order, reversed_order)}
-        expected = _summary(model, turned)
+        expected = _without_order(model, turned)
         for scheme in () if _is_close(expected, plain) else SCHEMES:
             own = position_ids(model, rows, scheme)
             permuted = own.scatter(1, in_order, own.gather(1, reversed_order))
@@ -123,7 +123,7 @@ def _gives(
             rows = {**rows, "inputs_embeds": input_embeddings(model, rows["input_ids"])}
         if scheme is not None:
             rows = {**rows, "position_ids": position_ids(model, rows, scheme)}
-        outcome = _summary(model, rows)
+        outcome = _without_order(model, rows)
     except Exception:  # whatever an encoder raises for input that it does not take, or has no embedding layer for
         return False
     return _is_close(outcome, expected, next(model.parameters()).dtype)
@@ -134,7 +134,7 @@ def _is_close(outcome: Tensor, expected: Tensor, dtype: torch.dtype = torch.floa
     return bool(((outcome - expected).norm(dim=1) <= tolerance * expected.norm(dim=1)).all())
 
 
-def _summary(model: nn.Module, rows: Features) -> Tensor:
+def _without_order(model: nn.Module, rows: Features) -> Tensor:
     """Return one vector for each row that does not depend on the order of its token embeddings."""
     output = forward_pass(model, rows)
     tokens = output.get("token_embeddings")

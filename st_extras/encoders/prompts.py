@@ -80,12 +80,14 @@ def other_prompt(model: HasPrompts, role: Role) -> str | None:
     }
     if len(set(found.values())) > 1:
         names = ", ".join(found)
-        _warn(f"the encoder's prompts {names} could each be meant for a {role}, and none is used: give {role}_prompt.")
+        _warn_once(
+            f"the encoder's prompts {names} could each be meant for a {role}, and none is used: give {role}_prompt."
+        )
         return None
     return next(iter(found.values()), None)
 
 
 @lru_cache(maxsize=100)
-def _warn(message: str) -> None:
+def _warn_once(message: str) -> None:
     """Log a warning once."""
     logger.warning(message)

@@ -42,11 +42,11 @@ def template_mask(encoder: Any, features: Features) -> Tensor:
 
 def _measure(encoder: Any) -> tuple[_Ids, _Ids, tuple[_Ids, _Ids] | None]:
     """Return what stands before and after a text; and before and after a prompt, None if a prompt changes nothing."""
-    plain = [_render(encoder, text) for text in _PROBES]
+    plain = [_token_ids(encoder, text) for text in _PROBES]
     before = plain[0][: _common(*plain)]
     after = _tail(plain[0][len(before) :], plain[1][len(before) :])
     try:
-        prompted = [_render(encoder, _PROBES[0], prompt) for prompt in _PROBES]
+        prompted = [_token_ids(encoder, _PROBES[0], prompt) for prompt in _PROBES]
     except Exception:  # whatever the template raises where it knows no system message: then no row has a prompt
         return before, after, None
     if prompted[0] == prompted[1]:
@@ -84,7 +84,7 @@ def _end_of(row: _Ids, wanted: _Ids, start: int) -> int:
     return next((end for end in ends if row[end - len(wanted) : end] == wanted), 0)
 
 
-def _render(encoder: Any, text: str, prompt: str | None = None) -> _Ids:
+def _token_ids(encoder: Any, text: str, prompt: str | None = None) -> _Ids:
     features = encoder.preprocess([text], prompt=prompt, processing_kwargs={"text": {"truncation": False}})
     return cast(_Ids, features["input_ids"][0].tolist())
 

@@ -28,7 +28,7 @@ def graded_pairs() -> tuple[list[str], list[str], list[float]]:
     (Cer et al., 2017, https://aclanthology.org/S17-2001, Table 1). One author wrote and scored the pairs. No sentence
     of the set is among :func:`sample_sentences`.
     """
-    pairs = [(row["sentence1"], row["sentence2"], float(row["score"])) for row in _rows("graded_pairs.tsv")]
+    pairs = [(row["sentence1"], row["sentence2"], float(row["score"])) for row in _sample_rows("graded_pairs.tsv")]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs], [pair[2] for pair in pairs]
 
 
@@ -51,7 +51,7 @@ def help_pages() -> tuple[list[tuple[str, str]], list[str], list[int]]:
     Returns:
         107 pages, each a title and a text; 94 queries; and for each query the place of its page.
     """
-    rows = _rows("help_pages.tsv")
+    rows = _sample_rows("help_pages.tsv")
     pairs = [(query, place) for place, row in enumerate(rows) for query in row["queries"].split(";") if query != "-"]
     return [(row["title"], row["text"]) for row in rows], [query for query, _ in pairs], [place for _, place in pairs]
 
@@ -99,7 +99,7 @@ def _write(file: Path, lines: Iterable[str]) -> None:
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def _sample_rows(name: str) -> list[dict[str, str]]:
     return [*csv.DictReader(_read_sample(name).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)]
 
 

@@ -70,10 +70,20 @@ def open_sources(
         return [_of_file(file, columns, max_line) for file in files]
     if has_magic(name):
         return [_of_file(file, columns, max_line) for file in files_of_pattern(name)]
-    looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~"))
-    if looks_like_file or name.count("/") > 1:
-        raise ValueError(f"There is no file {name!r}.")
+    check_no_missing_file(name)
     return [_of_dataset(name, partial(_load_hub, name, streaming=False), columns, shard)]
+
+
+def check_no_missing_file(name: str) -> None:
+    """Refuse the name of a file or folder that is not there; a data set's id and a pattern pass.
+
+    Raises:
+        ValueError: with that name.
+    """
+    path = Path(name)
+    looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~"))
+    if (looks_like_file or name.count("/") > 1) and not (path.exists() or "://" in name or has_magic(name)):
+        raise ValueError(f"There is no file {name!r}.")
 
 
 # --- files ---
@@ -91,7 +101,7 @@ def _of_file(path: Path, columns: TextColumns, max_line: int) -> DataSource:
     if kind == ".parquet" and not packed:
         return DataSource(str(path), _in_one_line(str(path), partial(_parquet, path, columns)))
     if kind and kind not in _LINES:
-        return DataSource(str(path), _rows(str(path), partial(_load_files, escape(str(path))), columns))
+        return DataSource(str(path), _texts_of_rows(str(path), partial(_load_files, escape(str(path))), columns))
     if kind == ".jsonl":
         return DataSource(str(path), _jsonl(path, columns, max_line))
     if kind in (".csv", ".tsv"):
@@ -147,12 +157,12 @@ def _of_dataset(name: str, load: Callable[[], Any], columns: TextColumns, shard:
     except Exception as error:
         raise ValueError(f"{name!r} is neither a file nor a data set that could be loaded {_reason(error)}.") from error
     if shard is None or not can_be_split(dataset, shard[1]):
-        return DataSource(name, _rows(name, lambda: dataset, columns))
+        return DataSource(name, _texts_of_rows(name, lambda: dataset, columns))
     part = f"{name}, shard {shard[0]}/{shard[1]}"
-    return DataSource(name, _rows(part, lambda: dataset.shard(shard[1], shard[0]), columns), is_split=True)
+    return DataSource(name, _texts_of_rows(part, lambda: dataset.shard(shard[1], shard[0]), columns), is_split=True)
 
 
-def _rows(name: str, load: Callable[[], Any], columns: TextColumns) -> Texts:
+def _texts_of_rows(name: str, load: Callable[[], Any], columns: TextColumns) -> Texts:
     """Yield the texts of a data set that ``load`` returns."""
     return _in_one_line(name, lambda: iterate_rows(load(), columns, name=name, ahead=_AHEAD))
 

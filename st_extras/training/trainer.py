@@ -197,10 +197,10 @@ class TrainingBar(ProgressCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Show the loss and the score of a log entry."""
+        """Show the loss and the dev score of a log entry."""
         if self.training_bar is None or logs is None:
             return
-        for key, name in (("loss", "loss"), (args.metric_for_best_model, "score")):
+        for key, name in (("loss", "loss"), (args.metric_for_best_model, "dev score")):
             if key in logs:
                 self.shown[name] = logs[key]
         self.training_bar.set_postfix(self.shown)

@@ -75,7 +75,8 @@ def test_80_columns_show_every_score_of_encoders_with_long_paths(run, inputs, wo
     for path in paths:
         shutil.copytree(inputs / "encoder", path)
     found = json.loads(run("evaluate", *paths, *words, "--json")[1])
-    code, out, _ = run("evaluate", *paths, *words, "--quiet", columns=80)
+    code, out, err = run("evaluate", *paths, *words, columns=80)
+    assert [line for line in err.splitlines() if line.startswith("Encoding")] == [f"Encoding with {p}" for p in paths]
     table = [line for line in out.splitlines() if line[:1] in "┏┃│└"]
     assert (code, max(map(len, table)) <= 80) == (0, True)
     for row in found.values():

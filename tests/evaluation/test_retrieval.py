@@ -213,7 +213,7 @@ def test_prompts_under_other_names_are_used(encoder):
 
 
 def test_prompts_that_could_both_be_meant_are_warned_of(encoder, caplog):
-    prompts._warn.cache_clear()  # another test may have had this warning, which is given once
+    prompts._warn_once.cache_clear()  # another test may have had this warning, which is given once
     plain = RetrievalEvaluator(SEARCH)(encoder)
     encoder.prompts = {"s2p_query": "he ", "s2s_query": "she "}
     assert RetrievalEvaluator(SEARCH)(encoder) == pytest.approx(plain)

@@ -43,8 +43,8 @@ def test_there_is_one_bar_with_the_latest_loss_and_score(encoder, make_encoder, 
     out, lines = written(encoder, tmp_path / "out", evaluator=ScriptedEvaluator([0.1, 0.25, 0.75]))
     assert out == ""
     assert [line for line in lines if not re.match(r"Training: +\d+%\|", line)] == []
-    assert re.search(r" 4/4 \[.*, loss=[\d.e-]+, score=0\.75\]", lines[-1])
-    assert any(re.search(r" 2/4 \[.*, loss=[\d.e-]+, score=0\.25\]", line) for line in lines)
+    assert re.search(r" 4/4 \[.*, loss=[\d.e-]+, dev score=0\.75\]", lines[-1])
+    assert any(re.search(r" 2/4 \[.*, loss=[\d.e-]+, dev score=0\.25\]", line) for line in lines)
     assert encoder.model_card_data.widget != []  # the bar of these examples is hidden, not their choice
     shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4")
     again = ScriptedEvaluator([0.1, 0.75])
