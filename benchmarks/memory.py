@@ -24,7 +24,7 @@ def resident(field: str) -> int:
     """Return a field of this process's status, in bytes: VmRSS is resident now, VmHWM the most since the mark."""
     found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
     if found is None:
-        raise ValueError(f"/proc/self/status must have {field}, as on Linux: use --no-memory on other systems.")
+        raise ValueError(f"/proc/self/status must have {field}, as on Linux, got none: memory is measured there alone.")
     return int(found[1]) * 1024
 
 

@@ -79,29 +79,6 @@ def test_processes_append_whole_lines_and_no_run_twice(tmp_path):
     assert len(records.records("study", root=tmp_path)) == sum(appended) == 20
 
 
-def test_the_long_table_has_a_row_a_value(results):
-    scores = {"stsb": 1.5, "rest": {"sts12": 2.0, "sts13": 3.0}}
-    records.append(
-        "a", "x-1", {"encoder": {"layers": 3}, "method": "x", "seed": 1, "scores": scores, "curve": [[0, 7]]}
-    )
-    records.append("a", "start-0", {"encoder": {"path": "runs/own_encoder/encoder"}, "method": "start", "seed": 0})
-    grid = {"3 mean plain": 5.0, "12 last token soft": 6.0}
-    records.append("b", "y", {"encoder": "mpnet", "row": "BM25", "domain": "med", "text": "wiki", "scores": grid})
-    table = records.long_table(["a", "b"], "scores/rest/{set}", "seed", "curve/0/1", "scores/{layer} mean {step}")
-    rows = table.set_index("metric")
-    assert rows.loc["scores/rest/{set}", ["set", "value"]].to_numpy().tolist() == [["sts12", 2.0], ["sts13", 3.0]]
-    assert rows.loc["curve/0/1", "value"] == 7
-    assert rows.loc["seed", "encoder"].tolist() == ["own", "layers3"]
-    assert rows.loc["seed", "seed"].isna().tolist() == [True, False], "no seed changes the base model"
-    grid_row = rows.loc["scores/{layer} mean {step}"]
-    assert grid_row[["layer", "step", "value", "method", "data", "text"]].tolist() == [
-        "3", "plain", 5.0, "BM25", "med", "wiki",
-    ]  # fmt: skip
-    only = records.long_table(["a"], lambda record: record.get("scores", {}).get("stsb"))
-    assert only["value"].tolist() == [1.5]
-    assert records.long_table(["none"], "dev").empty
-
-
 def faults(record: dict[str, Any]) -> list[str]:
     """What is wrong with the record of a trained or base model."""
     wrong = {"is of uncommitted code": "dirty" in record["revision"]}
