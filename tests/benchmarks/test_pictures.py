@@ -29,7 +29,7 @@ def test_a_training_is_drawn_as_it_is_recorded():
     of_study = [one for study in ("foundation", "more_seeds") for one in records(study, "simcse-[0-9]")]
     assert {one["average"] for one in of_study} <= set(averages)
     (speed,) = records("speed", SPEED[0]["run"])
-    assert 0 < seconds < 400 * speed["cases"]["simcse"]["median_ms"] / 1000
+    assert 25 <= seconds / speed["cases"]["simcse"]["median_ms"] * 1000 <= 400  # steps
 
 
 @pytest.mark.slow

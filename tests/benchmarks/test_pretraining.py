@@ -37,4 +37,7 @@ def test_a_killed_run_ends_as_one_long_run_does(tmp_path):
         pretrain(SMALL, sentences[:-1], tmp_path, output)
     shutil.rmtree(folder)
     shutil.rmtree(output / "checkpoints" / "checkpoint-6")
+    kept = output / "checkpoints" / "checkpoint-4" / "trainer_state.json"
+    written = kept.stat().st_mtime_ns
     assert pretrain(SMALL, sentences, tmp_path, output) == record
+    assert kept.stat().st_mtime_ns == written, "it began again"
