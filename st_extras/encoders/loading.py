@@ -7,9 +7,9 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import MethodType
 from typing import Any, Literal, cast, get_args
 
 import sentence_transformers
@@ -304,7 +304,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
         raise ValueError(f"layers={layers} is not possible: {error}") from error
     del stacks[0][layers:]
     body.cut_in_memory = True  # until it is saved and loaded: its checkpoint has all layers
-    body.save_pretrained = MethodType(save_pretrained, body)  # copies get their own
+    body.save_pretrained = partial(save_pretrained, body)  # a copied or pickled body gets its own, unlike a method's
     for name, value in list(vars(config).items()):  # settings of each layer, such as layer_types
         if (name in _OF_LAYERS or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
             setattr(config, name, value[:layers])

@@ -3,13 +3,11 @@
 ``python -m tests.architectures`` tries all encoders, and writes that page.
 """
 
-import logging
-
 import pytest
 
 from tests.architectures.__main__ import read
 from tests.architectures.encoders import ARCHITECTURES
-from tests.architectures.methods import METHODS, Fault, cell, cells, check
+from tests.architectures.methods import METHODS, cells
 
 pytestmark = pytest.mark.slow
 
@@ -25,20 +23,3 @@ def test_the_docs_have_every_encoder_and_every_method():
     rows = read()
     assert {*rows} == {*ARCHITECTURES}
     assert all(list(row) == list(METHODS) for row in rows.values())
-
-
-def test_what_is_silent_or_obscure_does_not_pass():
-    logger = logging.getLogger("st_extras.losses")
-    assert cell({"": lambda _: None}, None) == "yes"
-    assert cell({"": lambda _: logger.warning("the same vector twice")}, None) == "warns"
-    assert cell({"": lambda _: logger.warning("two columns would be better")}, None) == "yes"
-    obscure = ValueError("Input is wrong: use another.")  # of another library
-    for wrong in (obscure, RuntimeError("use another.")):
-
-        def fail(_: object, wrong: Exception = wrong) -> None:
-            raise wrong
-
-        with pytest.raises((Fault, RuntimeError)):
-            cell({"": fail}, None)
-    with pytest.raises(Fault):
-        cell({"": lambda _: check(False, "equal views")}, None)

@@ -1,10 +1,7 @@
 """A single process; two real ones are in tests/training/test_distributed.py."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from st_extras.encoders import distributed
@@ -35,14 +32,3 @@ def test_owned_parameters_need_the_callback_in_several_processes(monkeypatch):
         require_synchronised(owned)
     owned.synchronised_across_processes = True  # type: ignore[assignment]
     require_synchronised(owned)
-
-
-def test_the_process_group_is_closed_when_the_interpreter_ends(tmp_path, monkeypatch):
-    registered: list[Callable[[], None]] = []
-    distributed.leave_processes_at_exit.cache_clear()  # a training in this process may have called it
-    monkeypatch.setattr(distributed.atexit, "register", registered.append)
-    distributed.leave_processes_at_exit()
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    for leave in registered * 2:  # a second call finds nothing to close
-        leave()
-    assert not dist.is_initialized()

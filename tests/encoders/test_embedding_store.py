@@ -85,14 +85,11 @@ def test_encoding_stops_at_the_deadline(still_encoder, encoded, monkeypatch):
     assert encoded == [SENTENCES[:3], SENTENCES[3:6]]
 
 
-@pytest.mark.parametrize("damage", ["cut", "another part"])
-def test_a_damaged_part_is_encoded_again(still_encoder, tmp_path, encoded, damage, caplog):
+def test_a_damaged_part_is_encoded_again(still_encoder, tmp_path, encoded, caplog):
     store = EmbeddingStore(tmp_path)
     expected = store.encode(still_encoder, SENTENCES)
-    last, *others = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_size)
-    content, other = last.read_bytes(), others[0].read_bytes()
-    spoiled = {"cut": content[:-20], "another part": other}
-    last.write_bytes(spoiled[damage])
+    last, longer, _ = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_size)
+    last.write_bytes(longer.read_bytes())
     encoded.clear()
     torch.testing.assert_close(store.encode(still_encoder, SENTENCES), expected)
     assert encoded == [SENTENCES[6:]]

@@ -6,21 +6,13 @@ import pickle
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.encoders import use_length_buckets
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.loading import load_encoder
 from st_extras.losses import AdCSELoss, ConSERTLoss
 
-TEXTS = [
-    "a",
-    "a cat sat on the mat",
-    "the old man read a red book",
-    "",
-    "two birds",
-    "a woman walks slowly to the market",
-]
+TEXTS = ["a", "a cat sat on the mat", "the old man read a red book", "", "two birds", "a woman walks to the market"]
 
 
 def widths(model: SentenceTransformer) -> list[tuple[int, int]]:
@@ -96,19 +88,3 @@ def test_saved_and_sent_to_another_process(still_encoder, tmp_path):
     expected = averaged.encode(TEXTS)
     use_length_buckets(averaged, 2)
     assert abs(averaged.encode(TEXTS) - expected).max() < 1e-6
-
-
-def test_bad_input(still_encoder):
-    static = SentenceTransformer(modules=[StaticEmbedding(still_encoder.tokenizer._tokenizer, embedding_dim=4)])
-    with pytest.raises(ValueError, match=r"^model must"):
-        use_length_buckets(static, 2)
-
-
-def test_inputs_by_position(still_encoder):
-    features, body = still_encoder.preprocess(TEXTS), still_encoder.transformers_model
-    ids, mask = features["input_ids"], features["attention_mask"]
-    expected = body(ids, mask).last_hidden_state[mask.bool()]
-    use_length_buckets(still_encoder, 3)
-    seen = widths(still_encoder)
-    torch.testing.assert_close(body(ids, mask).last_hidden_state[mask.bool()], expected, rtol=0, atol=1e-6)
-    assert len(seen) == 3

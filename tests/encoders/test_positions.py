@@ -9,7 +9,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.encoders.forward import forward_pass, without_dropout
-from st_extras.encoders.positions import SCHEMES, InputWays, find_input_ways, position_ids
+from st_extras.encoders.padding import fix_padding_side
+from st_extras.encoders.positions import InputWays, find_input_ways, position_ids
 from st_extras.encoders.structure import content_mask
 from st_extras.losses.parts.views import TwoViews
 from tests.architectures.encoders import build
@@ -63,14 +64,14 @@ def test_what_an_encoder_takes(sentences, tmp_path, name, side):
         torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
 
 
-def test_finding_out_draws_nothing_and_leaves_the_modes(make_encoder):
+@pytest.mark.parametrize("find_out", [find_input_ways, fix_padding_side])
+def test_finding_out_draws_nothing_and_leaves_the_modes(make_encoder, find_out):
     model = make_encoder(dropout=0.5).train()
     model[0].eval()
     modes, state = [module.training for module in model.modules()], torch.get_rng_state()
-    assert find_input_ways(model) == BY_PLACE
+    find_out(model)
     assert [module.training for module in model.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state)
-    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_one_token_tells_nothing_of_order(encoder):
@@ -78,17 +79,9 @@ def test_one_token_tells_nothing_of_order(encoder):
     assert find_input_ways(encoder) == TOKENS_MOVE
 
 
-def test_position_schemes(encoder, tmp_path):
-    rows = {
-        "input_ids": torch.tensor([[0, 0, 5, 6], [5, 6, 7, 0]]),
-        "attention_mask": torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]),
-    }
+def test_positions_of_the_published_roberta(tmp_path):
+    """They begin behind the id of the padding, which is 1 there."""
     roberta = architecture("RoBERTa", tmp_path)
-    assert [position_ids(roberta, rows, scheme).tolist() for scheme in SCHEMES] == [
-        [[0, 1, 2, 3], [0, 1, 2, 3]],
-        [[0, 0, 1, 2], [1, 2, 3, 0]],
-    ]
-    assert torch.equal(position_ids(encoder, rows, "padding"), position_ids(encoder, rows, "place"))
-    roberta.transformers_model.embeddings.padding_idx = 1  # as in the published ones: positions begin behind it
-    rows["input_ids"] = rows["input_ids"].where(rows["input_ids"] != 0, 1)
+    roberta.transformers_model.embeddings.padding_idx = 1
+    rows = {"input_ids": torch.tensor([[1, 1, 5, 6], [5, 6, 7, 1]])}
     assert position_ids(roberta, rows, "padding").tolist() == [[1, 1, 2, 3], [2, 3, 4, 1]]

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import BoW
 
 from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import set_prompt_template, template_length
-from st_extras.encoders.structure import content_mask
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
-from tests.fixtures import SENTENCES, build_byte_level_encoder, build_encoder
+from tests.fixtures import SENTENCES, build_byte_level_encoder
 
 TEXTS = ["a cat", *SENTENCES[:2], "{{ 7 * 7 }} {% if %}", 'say "hi" {}', "\u00e9\U0001f600", "<|x|>", ""]
 TEMPLATES = [PROMPT_EOL, "{} {{x}} {% y %} \\n 'z'"]
@@ -18,7 +16,6 @@ TEMPLATES = [PROMPT_EOL, "{} {{x}} {% y %} \\n 'z'"]
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("templates")
-    build_encoder(root / "bert", max_seq_length=60)
     build_byte_level_encoder(root / "roberta")
     build_decoder(root / "llama")
     return root
@@ -61,41 +58,16 @@ def test_a_long_text_loses_its_own_end(folders, kind):
     assert "cat" in found
 
 
-@pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_a_prompt_stands_inside(folders, kind):
-    model = load_encoder(folders / kind, prompt_template="x {} y", device="cpu")
-    other = load_encoder(folders / kind, prompt_template="x a{} y", device="cpu")
+def test_a_prompt_stands_inside_and_a_chat_template_is_replaced(folders):
+    model = load_encoder(folders / "llama", prompt_template="x {} y", device="cpu")
+    set_prompt_template(model, "z {} y")
+    other = load_encoder(folders / "llama", prompt_template="z a{} y", device="cpu")
     np.testing.assert_array_equal(model.encode(TEXTS, prompt="a"), other.encode(TEXTS))
 
 
-def test_the_template_is_not_content(folders):
-    model = load_encoder(folders / "llama", prompt_template=PROMPT_EOL, device="cpu")
-    features = dict(model.preprocess(["a cat sat", "the dog"]))
-    kept = content_mask(model, features)
-    texts = [model.tokenizer.decode(ids[row]).strip(' "') for ids, row in zip(features["input_ids"], kept, strict=True)]
-    assert texts == ["a cat sat", "the dog"]
-
-
-def test_a_chat_template_is_replaced(folders, caplog):
-    model = load_encoder(folders / "llama", device="cpu")
-    model.tokenizer.chat_template = "{{ messages[0].content }} assistant:"
-    with caplog.at_level("INFO"):
-        set_prompt_template(model, PROMPT_EOL)
-    assert "chat template is replaced by prompt_template" in caplog.text
-    assert "assistant" not in model.tokenizer.decode(model.preprocess(["a"])["input_ids"][0])
-
-
-@pytest.mark.parametrize("template", ["no place", "{} and {}", " {} ", 3])
-def test_a_template_must_have_one_place(folders, template):
+@pytest.mark.parametrize("template", ["no place", "{} and {}", " {} ", 3, "chat"])
+def test_what_is_refused(folders, template):
     with pytest.raises(ValueError, match=r"^prompt_template must"):
         load_encoder(folders / "llama", prompt_template=template, device="cpu")
-
-
-def test_the_longest_text_must_hold_more_than_the_template(folders):
     with pytest.raises(ValueError, match=r"^max_seq_length must be more .* prompt_template"):
         load_encoder(folders / "llama", prompt_template=PROMPT_EOL, max_seq_length=5, device="cpu")
-
-
-def test_a_model_without_transformer_is_refused():
-    with pytest.raises(ValueError, match=r"^prompt_template needs"):
-        set_prompt_template(SentenceTransformer(modules=[BoW(["a", "b"])], device="cpu"), PROMPT_EOL)

@@ -2,19 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_extras.encoders.rows import check_columns, split_rows, stack_columns, stack_rows
-
-
-def test_views_repeat_rows_and_leave_the_features_alone(encoder, sentences):
-    features = encoder.preprocess(sentences, prompt="two ")
-    keys, ids = set(features), features["input_ids"].clone()
-    twice = stack_rows([features] * 2)
-    assert torch.equal(twice["input_ids"], torch.cat([ids, ids]))
-    assert twice["attention_mask"].shape[0] == 2 * len(sentences)
-    assert twice["prompt_length"] == features["prompt_length"]
-    encoder(twice)
-    assert set(features) == keys
-    assert torch.equal(features["input_ids"], ids)
+from st_extras.encoders.rows import split_rows, stack_columns, stack_rows
 
 
 def test_split_rows_is_the_inverse_of_stacking(encoder, sentences):
@@ -50,14 +38,6 @@ def test_flattened_features_are_refused_with_the_setting_to_change(encoder):
     features = {**encoder.preprocess(["a cat"]), "cu_seq_lens_q": torch.tensor([0, 3])}
     with pytest.raises(ValueError, match="unpad_inputs"):
         stack_rows([features] * 2)
-
-
-@pytest.mark.parametrize("count", [0, 3])
-def test_a_pair_loss_takes_one_or_two_columns(encoder, count):
-    features = encoder.preprocess(["a cat"])
-    assert [len(check_columns(iter([features] * right), "SomeLoss")) for right in (1, 2)] == [1, 2]
-    with pytest.raises(ValueError, match=r"^SomeLoss takes"):
-        check_columns([features] * count, "SomeLoss")
 
 
 def test_one_sentence_does_not_repeat_metadata(encoder):

@@ -1,11 +1,15 @@
+from contextlib import suppress
+
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
-from sentence_transformers.sentence_transformer.modules import Router, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Router
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 
+from st_extras.encoders.forward import without_dropout
+from st_extras.encoders.heads import apply_head, projection_head
 from st_extras.encoders.structure import (
     content_mask,
     embedding_dimension,
@@ -13,36 +17,35 @@ from st_extras.encoders.structure import (
     prompt_length,
     token_embedding_dimension,
 )
-from st_extras.losses import AdCSELoss, ConSERTLoss, PaSeRLoss, SimCSELoss
+from st_extras.losses import ConSERTLoss, PaSeRLoss, SimCSELoss
 from tests.fixtures import build_byte_level_encoder
-from tests.helpers import Wrapped
-
-
-def static(encoder: SentenceTransformer) -> SentenceTransformer:
-    return SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer, embedding_dim=8)], device="cpu")
-
-
-# ---- dimensions
-
-
-def test_the_dimension_in_training_is_not_truncated(encoder, sentences):
-    encoder.truncate_dim = 8
-    assert (embedding_dimension(encoder), encoder.get_embedding_dimension()) == (16, 8)
-    assert torch.isfinite(AdCSELoss(encoder)([encoder.preprocess(sentences)]))
+from tests.helpers import Wrapped, draw
 
 
 def test_the_dimensions_of_sentences_and_of_tokens(encoder):
     encoder.append(Dense(16, 5))
-    assert (embedding_dimension(encoder), token_embedding_dimension(encoder)) == (5, 16)
-    assert (embedding_dimension(Wrapped(encoder)), token_embedding_dimension(Wrapped(encoder))) == (5, 16)
-    assert embedding_dimension(static(encoder)) == 8
-
-
-def test_a_model_without_these_dimensions_is_refused(encoder):
-    with pytest.raises(ValueError, match="StaticEmbedding does not: use a transformer"):
-        token_embedding_dimension(static(encoder))
+    encoder.truncate_dim = 3
+    for model in (encoder, Wrapped(encoder)):
+        assert (embedding_dimension(model), token_embedding_dimension(model)) == (5, 16)
     with pytest.raises(ValueError, match="must have a Pooling"):
         embedding_dimension(SentenceTransformer(modules=[nn.Identity()], device="cpu"))
+
+
+def test_every_module_gets_its_own_mode_back(encoder):
+    encoder.train()
+    encoder[0].eval()
+    before = [module.training for module in encoder.modules()]
+    assert len(set(before)) == 2
+    with suppress(RuntimeError), without_dropout(encoder):
+        assert not any(module.training for module in encoder.modules())
+        encoder.train()  # what is done inside is undone too
+        raise RuntimeError
+    assert [module.training for module in encoder.modules()] == before
+
+
+def test_a_head_refuses_truncated_embeddings():
+    with pytest.raises(ValueError, match="4 dimensions, got 3"):
+        apply_head(projection_head(4), [draw(2, 3)])
 
 
 # ---- content

@@ -81,11 +81,3 @@ def test_stacked_columns_of_other_widths(tmp_path):
     assert stacked is not None
     rows = zip(stacked["input_ids"], content_mask(model, stacked), strict=True)
     assert [model.tokenizer.decode(ids[kept]).strip() for ids, kept in rows] == TEXTS[:2]
-
-
-def test_a_row_cut_inside_its_prompt_has_no_content(tmp_path):
-    model = with_template(tmp_path, TURNS)
-    model.tokenizer.chat_template = TURNS.replace("reply:", "")
-    model.max_seq_length = 20
-    model[0].processing_kwargs = {"chat_template": {"restore_suffix": False}}
-    assert contents(model, ["a cat"], prompt="find the birds near a river " * 5) == [""]

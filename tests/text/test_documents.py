@@ -43,17 +43,6 @@ def test_a_title_is_part_of_its_document_in_a_data_set():
         assert list(iterate_sentences(given)) == TEXTS
 
 
-def test_a_title_alone_is_a_document(tmp_path):
-    path = write(tmp_path / "a.jsonl", '{"_id": "a", "title": "Loans", "text": null}\n')
-    assert read_documents(path) == (["a"], ["Loans"])
-    assert read_documents(write(tmp_path / "a.tsv", "_id\ttitle\ttext\na\tLoans\n")) == (["a"], ["Loans"])
-
-
-def test_texts_without_ids_are_numbered(tmp_path):
-    assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == (["0", "1"], ["one", "two"])
-    assert read_documents(write(tmp_path / "a.jsonl", '{"text": "one"}\n"two"\n')) == (["0", "1"], ["one", "two"])
-
-
 @pytest.mark.parametrize(("read", "other"), [(read_documents, "doc_id"), (read_queries, "qid")])
 def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
     row = {other: "x", "_id": "a", "text": "one"}
@@ -76,7 +65,11 @@ def test_a_fault_names_its_line(tmp_path, content, message):
         read_documents(write(tmp_path / "a.jsonl", content))
 
 
+def test_texts_without_ids_are_numbered(tmp_path):
+    assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == (["0", "1"], ["one", "two"])
+
+
 def test_empty_documents_are_left_out_and_counted(tmp_path, caplog):
-    path = write(tmp_path / "a.jsonl", '{"_id": "a", "text": " "}\n{"_id": "b", "text": "two"}\n')
-    assert read_documents(path) == (["b"], ["two"])
+    rows = '{"_id": "a", "text": " "}\n{"_id": "b", "title": "Loans", "text": null}\n'
+    assert read_documents(write(tmp_path / "a.jsonl", rows)) == (["b"], ["Loans"])
     assert "a.jsonl: 1 without text left out, 1 read" in caplog.text

@@ -8,7 +8,6 @@ import pytest
 from st_extras.evaluation import load_retrieval, load_sts, read_askubuntu
 from st_extras.text.corpus import read_sentences
 from st_extras.text.documents import read_documents, read_queries
-from st_extras.text.folders import SearchFolder, find_search_folder
 from tests.helpers import write
 
 BESIDE = ("~", ".orig", ".bak", ".swp", ".part")
@@ -36,17 +35,27 @@ def beir(tmp_path: Path) -> Path:
 def leave_copies(folder: Path) -> None:
     """Beside each file leave copies with wrong content, as editors and merges do, and hidden ones."""
     for file in [file for file in folder.rglob("*") if file.is_file()]:
-        for end in BESIDE:
-            write(file.with_name(file.name + end), "not this")
-        for start in (".", "._", "_"):
-            write(file.with_name(start + file.name), "not this")
+        for name in (*(file.name + end for end in BESIDE), *(start + file.name for start in (".", "._", "_"))):
+            write(file.with_name(name), "not this")
 
 
-def test_copies_beside_a_search_collection_are_not_read(beir):
+def test_a_search_collection_is_its_documents_with_titles_and_no_copies(beir):
     task = load_retrieval(beir)
     leave_copies(beir)
     assert load_retrieval(beir) == task
     assert read_sentences(beir) == DOCUMENTS
+    assert read_documents(beir) == (["d1", "d2"], DOCUMENTS)
+    assert read_queries(beir) == (["q1", "q2"], ["my card is lost", "what is a loan"])
+    (beir / "queries.jsonl").unlink()
+    assert read_sentences(beir) == DOCUMENTS, "judgements show what the folder is as well"
+
+
+def test_judgements_beside_the_corpus_are_chosen_by_their_split(tmp_path):
+    for name, text in BEIR.items():
+        write(tmp_path / name.replace("qrels/", "qrels."), text)
+    write(tmp_path / "qrels.train.tsv", QRELS.replace("q1\td1", "q1\td2"))
+    assert load_retrieval(tmp_path).relevant["q1"] == {"d1": 1.0}
+    assert load_retrieval(tmp_path, "train").relevant["q1"] == {"d2": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -64,17 +73,6 @@ def test_two_files_of_a_search_collection_that_could_be_meant_are_refused(beir, 
         load_retrieval(beir)
     assert first in str(caught.value)
     assert second in str(caught.value)
-
-
-def test_judgements_beside_the_corpus_are_chosen_by_their_split(tmp_path):
-    for name, text in BEIR.items():
-        write(tmp_path / name.replace("qrels/", "qrels."), text)
-    write(tmp_path / "qrels.train.tsv", QRELS.replace("q1\td1", "q1\td2"))
-    assert load_retrieval(tmp_path).relevant["q1"] == {"d1": 1.0}
-    assert load_retrieval(tmp_path, "train").relevant["q1"] == {"d2": 1.0}
-    (tmp_path / "qrels.test.tsv").rename(tmp_path / "qrels.dev.tsv")
-    with pytest.raises(ValueError, match="dev, train"):
-        load_retrieval(tmp_path)
 
 
 def test_a_set_of_sentence_pairs_is_one_file(tmp_path):
@@ -98,12 +96,16 @@ def test_the_texts_of_similar_questions_are_one_file(tmp_path):
 
 
 def test_copies_in_a_folder_or_pattern_of_texts_are_not_read(tmp_path):
-    write(tmp_path / "a.txt", "one")
+    write(tmp_path / "corpus.txt", "one")  # no table: texts like any other
+    write(tmp_path / "queries.txt", "two")
+    assert read_sentences(tmp_path) == ["one", "two"]
+    (tmp_path / "queries.txt").unlink()
     leave_copies(tmp_path)
-    assert read_sentences(tmp_path) == read_sentences(f"{tmp_path}/*") == read_sentences(f"{tmp_path}/**/a*") == ["one"]
-    write(tmp_path / "a.txt.gz", "one")
+    for source in (str(tmp_path), f"{tmp_path}/*", f"{tmp_path}/**/co*"):
+        assert read_sentences(source) == ["one"]
+    write(tmp_path / "corpus.txt.gz", "one")
     for source in (str(tmp_path), f"{tmp_path}/*"):
-        with pytest.raises(ValueError, match=r"a\.txt and .*a\.txt\.gz"):
+        with pytest.raises(ValueError, match=r"corpus\.txt and .*corpus\.txt\.gz"):
             read_sentences(source)
 
 
@@ -117,23 +119,3 @@ def test_a_file_that_would_be_read_as_another_kind_is_refused(tmp_path, name):
 def test_other_files_are_read_as_text(tmp_path):
     for name in ("a.txt~", "a.en", "a.txt.bz2", "b"):
         assert read_sentences(write(tmp_path / name, "one")) == ["one"]
-
-
-# --- search collections as text ---
-
-
-def test_a_search_collection_is_read_as_its_documents_with_titles(beir):
-    assert read_sentences(beir) == DOCUMENTS
-    assert read_documents(beir) == (["d1", "d2"], DOCUMENTS)
-    assert read_queries(beir) == (["q1", "q2"], ["my card is lost", "what is a loan"])
-    judgements = {"test": beir / "qrels/test.tsv"}
-    assert find_search_folder(beir) == SearchFolder(beir / "corpus.jsonl", beir / "queries.jsonl", judgements)
-    (beir / "queries.jsonl").unlink()
-    assert read_sentences(beir) == DOCUMENTS
-
-
-def test_a_folder_of_texts_is_no_search_collection(tmp_path):
-    write(tmp_path / "corpus.txt", "one")
-    write(tmp_path / "queries.txt", "two")
-    assert find_search_folder(tmp_path) is None
-    assert read_sentences(tmp_path) == ["one", "two"]

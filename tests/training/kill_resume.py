@@ -1,9 +1,9 @@
 """Kill work at random moments, resume it, and compare what it saved with that of an uninterrupted run.
 
-``python -m tests.training.kill_resume --kills 40`` trains all losses with and without an evaluator and prints a table,
+``python -m tests.training.kill_resume --kills 40`` trains all losses with and without an evaluator,
 ``... --kills 30 adapt search table`` adapts, also for search, and computes an EmbeddingTable; it exits with 1 if
 something resumed ended otherwise. About half of the kills hit a file operation (opening, moving or removing a file),
-the others any moment.
+the others any moment. It prints how each ended.
 """
 
 import argparse
@@ -18,10 +18,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
@@ -38,16 +36,10 @@ from tests.losses.cases import CASES
 
 STEPS = 8
 WRITES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-FORMS = {
-    "simcse": "simcse, head", "dclr": "dclr", "adcse": "adcse", "slt_fai": "slt-fai over consert", "paser": "paser"
+LOSSES = {
+    "simcse": CASES["simcse, head"], "dclr": CASES["dclr"], "adcse": CASES["adcse"],
+    "slt_fai": CASES["slt-fai over consert"], "paser": CASES["paser"],
 }  # fmt: skip
-LOSSES = {name: CASES[case] for name, case in FORMS.items()}
 WORKS = (*LOSSES, "adapt", "search", "table")
 
 
@@ -65,7 +57,7 @@ class Operations:
             return
         self.count += 1
         if self.count == self.last:
-            die()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def train(name: str, model: SentenceTransformer, dev: bool, output: str, resume: bool) -> None:
@@ -120,7 +112,7 @@ def work(name: str, dev: bool, output: Path, encoder: Path, kill: str, resume: b
     sys.addaudithook(operations)
     model = SentenceTransformer(str(encoder), device="cpu")
     if kind == "time":
-        timer = threading.Timer(float(number), die)
+        timer = threading.Timer(float(number), os.kill, (os.getpid(), signal.SIGKILL))
         timer.daemon = True
         timer.start()
     began = time.perf_counter()
@@ -136,29 +128,15 @@ SECONDS = 300
 """After this time a training counts as hanging, and is ended."""
 
 
-@dataclass(frozen=True)
-class Kill:
-    """One trial: what was trained, where it was killed, how it was continued and whether the weights are equal."""
+class Whole(NamedTuple):
+    """An uninterrupted run: the digest of what it saved, its file operations, and its seconds."""
 
-    loss: str
-    dev: bool
-    where: str
-    continued: str
-    equal: bool
-
-
-@dataclass(frozen=True)
-class Case:
-    """A loss with or without an evaluator, and its uninterrupted run."""
-
-    loss: str
-    dev: bool
     digest: str
     operations: int
     seconds: float
 
 
-def worker(folder: Path, loss: str, dev: bool, output: Path, kill: str, *, resume: bool) -> tuple[int, str]:
+def worker(folder: Path, name: str, dev: bool, output: Path, kill: str, *, resume: bool) -> tuple[int, str]:
     """Work in a process of its own; return its exit code and what it printed.
 
     The process is a fork of this one, which has done nothing but imports: that saves the seconds of importing torch.
@@ -172,7 +150,9 @@ def worker(folder: Path, loss: str, dev: bool, output: Path, kill: str, *, resum
             with log.open("w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
-            work(loss, dev, output, folder / "encoder", kill, resume)
+            if not (folder / "encoder").exists():  # made in a fork as well: no thread is started here
+                build_encoder(folder / "parts", seed=0).save(str(folder / "encoder"))
+            work(name, dev, output, folder / "encoder", kill, resume)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -190,64 +170,31 @@ def digest(output: Path) -> str:
     return hashlib.sha256(b"".join(kept)).hexdigest()
 
 
-def uninterrupted(folder: Path, loss: str, dev: bool) -> Case:
-    """Train without a kill."""
-    output = folder / f"{loss}-{dev}-whole"
-    code, printed = worker(folder, loss, dev, output, "none", resume=False)
+def uninterrupted(folder: Path, name: str, dev: bool) -> Whole:
+    output = folder / f"{name}-{dev}-whole"
+    code, printed = worker(folder, name, dev, output, "none", resume=False)
     found = re.search(r"(\d+) operations in ([\d.]+) s", printed)
     if code != 0 or found is None:
         raise RuntimeError(printed[-2000:])
-    return Case(loss, dev, digest(output), int(found[1]), float(found[2]))
+    return Whole(digest(output), int(found[1]), float(found[2]))
 
 
-def try_kill(folder: Path, case: Case, number: int, kill: str) -> Kill:
-    """Kill a training, continue it as its messages say, and compare."""
-    output = folder / f"{case.loss}-{case.dev}-{number}"
-    code, printed = worker(folder, case.loss, case.dev, output, kill, resume=False)
+def outcome(folder: Path, name: str, dev: bool, output: Path, kill: str, expected: str) -> str:
+    """Kill a piece of work, continue it as its messages say, and return how it ended: "equal ..." or something else."""
+    code, printed = worker(folder, name, dev, output, kill, resume=False)
     while code == 0 and kill.startswith("time:"):  # faster than the uninterrupted run: kill it earlier
         kill = f"time:{float(kill.removeprefix('time:')) / 2:.3f}"
-        code, printed = worker(folder, case.loss, case.dev, output, kill, resume=False)
+        code, printed = worker(folder, name, dev, output, kill, resume=False)
     if code != -signal.SIGKILL:
         raise RuntimeError(f"the kill {kill} did not happen: {printed[-2000:]}")
     continued = "resumed"
-    code, printed = worker(folder, case.loss, case.dev, output, "none", resume=True)
+    code, printed = worker(folder, name, dev, output, "none", resume=True)
     if code != 0 and ("start again with overwrite" in printed or "got none" in printed):
-        continued = "started again"
-        code, printed = worker(folder, case.loss, case.dev, output, "none", resume=False)
+        continued = "started again, without a complete checkpoint"
+        code, printed = worker(folder, name, dev, output, "none", resume=False)
     if code != 0:
-        return Kill(case.loss, case.dev, kill, f"failed: {printed.strip().splitlines()[-1]}", False)
-    return Kill(case.loss, case.dev, kill, continued, digest(output) == case.digest)
-
-
-def try_kills(folder: Path, count: int, seed: int = 0, works: Sequence[str] = tuple(LOSSES)) -> list[Kill]:
-    """Kill ``count`` times, spread over the works with and without what chooses.
-
-    Args:
-        folder: an empty folder to train in.
-        count: number of kills.
-        seed: of the moments.
-        works: what is done, of WORKS.
-    """
-    process = os.fork()  # the encoder is made in a fork as well: no thread is started here
-    if process == 0:
-        build_encoder(folder / "parts", seed=0).save(str(folder / "encoder"))
-        os._exit(0)
-    os.waitpid(process, 0)
-    draw = random.Random(seed)
-    order = [(loss, dev) for loss in works for dev in (True, False)]
-    draw.shuffle(order)
-    cases: dict[tuple[str, bool], Case] = {}
-    results = []
-    for number in range(count):
-        key = order[number % len(order)]
-        case = cases[key] if key in cases else cases.setdefault(key, uninterrupted(folder, *key))
-        in_file = (number + number // len(order)) % 2 == 0
-        moment = draw.uniform(0, 0.9)  # of the time that the uninterrupted run took
-        kill = f"file:{1 + int(draw.random() * case.operations)}" if in_file else f"time:{moment * case.seconds:.3f}"
-        results.append(try_kill(folder, case, number, kill))
-        sys.stdout.write(f"{results[-1]}\n")
-        sys.stdout.flush()
-    return results
+        return f"failed: {printed.strip().splitlines()[-1]}"
+    return f"{'equal' if digest(output) == expected else 'other'} weights, {continued}"
 
 
 def main() -> None:
@@ -256,16 +203,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: %(default)s)")
     parser.add_argument("works", nargs="*", help=f"of {', '.join(WORKS)}; default: all losses")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        results = try_kills(Path(folder), options.kills, options.seed, options.works or tuple(LOSSES))
-    equal = sum(result.equal for result in results)
-    in_files = sum(result.where.startswith("file") for result in results)
-    again = sum(result.continued == "started again" for result in results)
-    sys.stdout.write(
-        f"{equal} of {len(results)} ended with equal weights; {in_files} were killed at a file operation; {again} had "
-        "no complete checkpoint yet and were started again\n"
-    )
-    sys.exit(equal != len(results))
+    draw = random.Random(options.seed)
+    order = [(name, dev) for name in options.works or LOSSES for dev in (True, False)]
+    draw.shuffle(order)
+    equal = 0
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
+        whole = functools.cache(functools.partial(uninterrupted, folder))
+        for number in range(options.kills):
+            key = name, dev = order[number % len(order)]
+            at_file = (number + number // len(order)) % 2 == 0
+            expected = whole(*key)
+            if at_file:
+                kill = f"file:{1 + int(draw.random() * expected.operations)}"
+            else:
+                kill = f"time:{draw.uniform(0, 0.9) * expected.seconds:.3f}"
+            ended = outcome(folder, name, dev, folder / str(number), kill, expected.digest)
+            equal += ended.startswith("equal")
+            sys.stdout.write(f"{name}, {'with' if dev else 'without'} what chooses, {kill}: {ended}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{equal} of {options.kills} ended with equal weights\n")
+    sys.exit(equal != options.kills)
 
 
 if __name__ == "__main__":

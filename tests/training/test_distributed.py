@@ -1,8 +1,8 @@
 """Every loss in two processes against one process: distributed_worker.py runs in each."""
 
 import functools
-import math
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -10,17 +10,7 @@ from safetensors.torch import load_file
 from st_extras.functional import cosine_scores
 from tests.fixtures import build_encoder
 from tests.helpers import run_in_two_processes
-from tests.training.distributed_worker import (
-    ROWS,
-    RUNS,
-    SHARDED,
-    gradients,
-    head_value,
-    near_pairs,
-    set_head,
-    short_training,
-    weights,
-)
+from tests.training.distributed_worker import RUNS, SHARDED, gradients, near_pairs, short_training, weights
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +50,6 @@ def test_two_processes_do_what_one_does(torchrun, alone, name):
     assert expected.keys() == first.keys()
     for key, value in expected.items():
         measured = key.startswith("instruments.")
-        if RUNS[name].draws and (measured or "confusion" in key or key.endswith("steps")):
-            continue  # the one process has counted two forward passes a step
         if key == "instruments.labels_entropy" and name != "frequency, confusion":
             continue  # of each rank's own labels, unless the term needs those of all
         if not measured:
@@ -83,30 +71,14 @@ def test_shards_have_the_gradients_of_one_process(torchrun, encoder, name):
 
 
 def test_all_ranks_stop_where_one_diverges(torchrun):
-    """Also at the last step of an epoch, whose checkpoint is then not written."""
     messages = [(torchrun / f"diverged.{rank}.txt").read_text(encoding="utf8") for rank in (0, 1)]
     assert messages[0] == messages[1]
-    for step, message in zip((2, 6), messages[0].splitlines(), strict=True):
-        assert message.startswith(f"Training diverged at step {step}: the loss is not finite, and no model is saved")
-    saved = [path.parent.name for path in torchrun.glob("epochs/checkpoints/*/complete.json")]
-    assert saved == ["checkpoint-3"]
+    assert messages[0].startswith("Training diverged at step 2: the loss is not finite, and no model is saved")
 
 
 @pytest.fixture(scope="module")
 def shared(torchrun):
     return [load_file(torchrun / f"shared.{rank}.safetensors") for rank in (0, 1)]
-
-
-@pytest.mark.parametrize("name", ["both", "rank 0 alone"])
-def test_owned_gradients_are_those_of_one_process(shared, name):
-    """The mean of the ranks' gradients, not their sum; a rank without a gradient counts as zero."""
-    head = [torch.empty(16, 16, requires_grad=True), torch.empty(16, requires_grad=True)]
-    set_head(head)
-    (head_value(head, ROWS) if name == "both" else head_value(head, ROWS[:4]) / 2).backward()
-    expected = torch.cat([p.grad.flatten() for p in head if p.grad is not None])
-    assert expected.abs().max() > 1e-5
-    for rank in shared:
-        torch.testing.assert_close(rank[f"gradients {name}"], expected, rtol=1e-4, atol=1e-9)
 
 
 def test_each_rank_has_its_random_state_and_gets_it_back(shared):
@@ -115,16 +87,13 @@ def test_each_rank_has_its_random_state_and_gets_it_back(shared):
     assert not torch.equal(shared[0]["saved"], shared[1]["saved"])
 
 
-def test_a_loss_with_its_own_parameters_needs_the_callback(shared):
-    assert all(rank["refused"].tolist() == [True, True] for rank in shared)
+def test_a_rank_without_a_gradient_counts_as_zero(shared):
+    for rank in shared:
+        assert torch.equal(rank["gradient"], torch.full((16,), 0.5))
 
 
 def test_the_share_of_some_rows_leaves_out_each_rows_own_candidate(shared):
     similar, rows = cosine_scores(*near_pairs()).tolist(), (0, 1, 4, 5)
     pairs = sorted(similar[i][j] for i in rows for j in range(8) if i != j)
-    place = 0.7 * (len(pairs) - 1)
-    below, above = pairs[math.floor(place)], pairs[math.ceil(place)]
     for rank in shared:
-        assert rank["threshold"].item() == pytest.approx(
-            below + (place - math.floor(place)) * (above - below), abs=1e-6
-        )
+        assert rank["threshold"].item() == pytest.approx(np.quantile(pairs, 0.7), abs=1e-6)

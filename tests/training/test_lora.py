@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from torch import nn
 
 from st_extras.encoders import load_encoder
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
+from st_extras.text import PhraseMasking
 from st_extras.training.trainer import TRAINED
 from tests.encoders.decoders import PROMPT_EOL, build_decoder
 from tests.fixtures import SENTENCES
@@ -37,13 +36,7 @@ LOSSES: dict[str, Case] = {
     "slt-fai": Case(SLTFAILoss, {"on_missing_mask": "delete"}),
     "paser": Case(PaSeRLoss, {"on_missing_mask": "delete", "mlm_weight": 0}),
 }
-PHRASES = Dataset.from_dict(
-    {
-        "sentence": SENTENCES,
-        "masked": [" ".join(sentence.split()[2:]) for sentence in SENTENCES],
-        "phrase": [" ".join(sentence.split()[:2]) for sentence in SENTENCES],
-    }
-)
+PHRASES = PhraseMasking(mask_token=None, on_missing_mask="delete").dataset(SENTENCES)
 FORMS = [(loss, "bfloat16", True) for loss in LOSSES if "base model" not in loss]
 FORMS += [("simcse", "float32", False)]
 
@@ -51,11 +44,6 @@ FORMS += [("simcse", "float32", False)]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return build_decoder(tmp_path_factory.mktemp("lora") / "llama")
-
-
-@pytest.fixture
-def decoder(folder):
-    return load(folder)
 
 
 def load(folder: Path, **options: Any) -> SentenceTransformer:
@@ -107,28 +95,12 @@ def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_befo
 def test_the_best_weights_are_merged(folder, tmp_path):
     model, short = load(folder), load(folder)
     options: dict[str, Any] = {"lora": 4, "lr_scheduler_type": "constant"}
-    evaluator = ScriptedEvaluator([0.1, 0.9, 0.2, 0.3])
-    run = short_training(model, tmp_path / "out", SimCSELoss, max_steps=6, evaluator=evaluator, **options)
+    evaluator = ScriptedEvaluator([0.1, 0.9, 0.2])
+    run = short_training(model, tmp_path / "out", SimCSELoss, max_steps=4, evaluator=evaluator, **options)
     assert run.best_step == 2
     short_training(short, tmp_path / "short", SimCSELoss, max_steps=2, **options)
     for name, value in snapshot(short).items():
         torch.testing.assert_close(snapshot(model)[name], value)
-
-
-def test_a_training_that_fails_leaves_the_model(decoder, tmp_path):
-    class Failing(nn.Module):
-        def __init__(self, model: SentenceTransformer) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, features: Any, labels: Any = None) -> Any:
-            raise RuntimeError("no")
-
-    plain = snapshot(decoder)
-    with pytest.raises(RuntimeError, match="no"):
-        short_training(decoder, tmp_path / "out", Failing, lora=4)
-    assert differing(plain, snapshot(decoder)) == set()
-    assert all(parameter.requires_grad for parameter in decoder.parameters())
 
 
 def test_a_frozen_encoder_is_trained_by_its_adapters_and_half_precision_causes_a_warning(folder, tmp_path, caplog):
