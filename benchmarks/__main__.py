@@ -78,7 +78,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def scale(options: argparse.Namespace) -> None:
-    """Measure large corpora, several processes or large batches."""
+    """Measure large corpora, large batches or hybrid search."""
     from benchmarks.scale import measure
 
     measure(options)
@@ -131,21 +131,17 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("speed", help="measure training steps and RepAL's ways to encode")
     command.set_defaults(do=speed)
-    command.add_argument("--cases", nargs="+", help="only these, and those that they are compared with")
+    command.add_argument("--cases", nargs="+", help="only these, and what they are compared with")
     command.add_argument("--batch", type=int, default=64, help="sentences (default: %(default)s)")
-    command.add_argument("--length", type=int, default=32, help="tokens (default: %(default)s)")
     command.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
-    command.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     command.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    command.add_argument("--data", type=Path, help="take sts_unlabeled of this folder, not the sample sentences")
-    command.add_argument("--no-memory", action="store_true", help="measure time only")
     command.add_argument("--no-record", action="store_true", help="print only")
 
-    command = commands.add_parser("scale", help="measure large corpora, processes, batches, hybrid search")
+    command = commands.add_parser("scale", help="measure large corpora, large batches, hybrid search")
     command.set_defaults(do=scale)
-    command.add_argument("what", choices=("memory", "speed", "batches", "search"))
-    command.add_argument("--only", nargs="+", help="only these readers, works or losses")
-    command.add_argument("--rounds", type=int, default=3, help="of speed, batches and search (default: %(default)s)")
+    command.add_argument("what", choices=("memory", "batches", "search"))
+    command.add_argument("--only", nargs="+", help="only these readers or losses")
+    command.add_argument("--rounds", type=int, default=3, help="of batches and search (default: %(default)s)")
     command.add_argument("--smoke", action="store_true", help="a few sentences, no record")
 
     command = commands.add_parser("hashes", help="hash the weights of short trainings")

@@ -1,59 +1,60 @@
 """What RepAL takes away from the embeddings, and how often BookCorpus has each token: the papers' small analyses.
 
-    python -m benchmarks.analyses --data DATA_FOLDER [--encoders minilm layers3 own]
-
-Nothing is trained. Behind ``minilm`` (tuned for similarity), ``layers3`` (its first 3 layers, raw) and ``own``
+Nothing is trained. After ``minilm`` (tuned for similarity), ``layers3`` (its first 3 layers, raw) and ``own``
 (pre-trained, raw) it puts RepAL's sentence term alone, and both terms: in two passes as in the paper, with the weights
 that STS-B dev chooses, and the mean over the sentences of the evaluated set. Then, as in appendix C of RepAL:
 
 * ``word_importance`` (table 5): the importance of seven trivial words, over all pairs of STS-B test.
 * ``overlap`` (C.1): the share of trivial words among the five most important ones, in three draws of 300 pairs of STS-B
-  test; beside it the mean importance of every word of these pairs.
+  test.
 * ``eigenvalues`` (C.2): Spearman and the largest eigenvalue over lambda_2, on STS12-16 and STS-B test, without the
   sentence term and with its weight.
 
 ``bookcorpus-frequencies`` (SLT-FAI, figure 3) needs no encoder: BookCorpus' count of each token by rank, with the
-frequency labels. Each is a file in ``benchmarks/results/analyses/``; what is there is not run again.
+frequency labels.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from sentence_transformers import SentenceTransformer
 
-from benchmarks.figures.lambda_curves import largest_eigenvalues
+from benchmarks.domains import encoder
+from benchmarks.figures.lambda_curves import eigenvalue_curve, fitted_processor
 from benchmarks.figures.redundancy import (
     TRIVIAL_WORDS,
     distinct_words,
     redundancy_overlap_ratio,
     trivial_word_importance,
-    word_importance,
 )
 from benchmarks.names import NAMED, is_there
-from benchmarks.provenance import provenance
-from benchmarks.records import append, has_run, run_once
-from benchmarks.refined_parts import BATCH, DEV, GRIDS, Encoded
+from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
-from benchmarks.variants import texts_of
 from st_extras.evaluation import STSDataset, load_sts
-from st_extras.modules.lambda_search import pair_sides, spearman_surface
+from st_extras.modules import RepALPostProcessor
+from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID
 from st_extras.text.frequency import FrequencyTable
 
-TEST = "stsb_test"
+DEV, TEST = "stsb_dev", "stsb_test"
 SIX = ("sts12", "sts13", "sts14", "sts15", "sts16", TEST)
 CURVE = tuple(round(0.1 * i, 1) for i in range(61))  # lambda_2 from 0 to 6
 DRAWS, DRAWN = 3, 300
+GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
+    "plain": {"lambda_1_grid": (0.0,), "lambda_2_grid": (0.0,)},
+    "sentence term": {"lambda_1_grid": LAMBDA_1_GRID, "lambda_2_grid": (0.0,)},
+    "RepAL": {"lambda_1_grid": LAMBDA_1_GRID, "lambda_2_grid": LAMBDA_2_GRID},
+}
+"""The weights of both terms that STS-B dev chooses from, by the name of the row."""
 COUNTS = "bookcorpus_bert_base_uncased.tsv.gz"
 RANKS = (1, 10, 100, 1_000, 10_000)
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
+Weights = dict[str, dict[str, Any]]
 
 
 def pairs_of(found: STSDataset) -> list[tuple[str, str]]:
@@ -61,51 +62,55 @@ def pairs_of(found: STSDataset) -> list[tuple[str, str]]:
     return list(zip(found.sentences1, found.sentences2, strict=True))
 
 
-def importances(encoded: Encoded) -> dict[str, Any]:
+def weights_of(model: SentenceTransformer, dev: STSDataset) -> Weights:
+    """Return the weights that STS-B dev chooses for each row, and the Spearman correlation there, times 100."""
+    rows = {}
+    for name, grids in GRIDS.items():
+        processor = fitted_processor(refined(model, 0, 0, dev))
+        found = processor.tune(pairs_of(dev), dev.scores, **grids)  # type: ignore[arg-type]
+        weights = {"lambda_1": found.lambda_1, "lambda_2": found.lambda_2, "at_edge": found.at_edge}
+        rows[name] = weights | {DEV: round(100 * found.spearman, 2)}
+    return rows
+
+
+def refined(model: SentenceTransformer, lambda_1: float, lambda_2: float, found: STSDataset) -> SentenceTransformer:
+    """Return a model with RepAL, and the mean over the sentences of a set."""
+    corpus = [*found.sentences1, *found.sentences2]
+    return RepALPostProcessor.attach(model, lambda_1=lambda_1, lambda_2=lambda_2, corpus=corpus)
+
+
+def rows_of(model: SentenceTransformer, weights: Weights, found: STSDataset) -> dict[str, SentenceTransformer]:
+    """Return the model of each row, with the mean over the sentences of a set."""
+    return {name: refined(model, of["lambda_1"], of["lambda_2"], found) for name, of in weights.items()}
+
+
+def importances(model: SentenceTransformer, weights: Weights, data: Path) -> dict[str, Any]:
     """Table 5: the mean importance of each trivial word of the first sentences, times 100, for each row."""
-    test = encoded.sets[TEST]
+    test = load_sts(TEST, data)
     pairs = pairs_of(test)
-    rows: dict[str, Any] = {}
-    for row in GRIDS:
-        model: Any = encoded.refined(row, texts_of([test]))
-        rows[row] = trivial_word_importance(model, pairs, batch_size=BATCH)
+    rows = {name: trivial_word_importance(row, pairs) for name, row in rows_of(model, weights, test).items()}
     holding = {word: sum(word in distinct_words(first) for first, _ in pairs) for word in TRIVIAL_WORDS}
     return {"set": TEST, "pairs": len(pairs), "pairs_with_word": holding, "rows": rows}
 
 
-def overlaps(encoded: Encoded) -> dict[str, Any]:
-    """Appendix C.1: for each draw and row, the overlap ratio in % and the mean importance of all words, times 100."""
-    test = encoded.sets[TEST]
+def overlaps(model: SentenceTransformer, weights: Weights, data: Path) -> dict[str, Any]:
+    """Appendix C.1: the overlap ratio in %, for each draw and row."""
+    test = load_sts(TEST, data)
     pairs = pairs_of(test)
-    draws = []
+    rows = rows_of(model, weights, test)
+    draws: list[dict[str, Any]] = []
     for seed in range(DRAWS):
         drawn = random.Random(seed).sample(pairs, min(DRAWN, len(pairs)))
-        words = [distinct_words(first) for first, _ in drawn]
-        found: dict[str, Any] = {"seed": seed}
-        for row in GRIDS:
-            model: Any = encoded.refined(row, texts_of([test]))
-            each = word_importance(model, drawn, words, batch_size=BATCH)
-            found[row] = {
-                "ratio": 100 * redundancy_overlap_ratio(model, drawn, batch_size=BATCH),
-                "importance": 100 * statistics.mean(value for own in each for value in own),
-            }
-        draws.append(found)
+        ratios = {name: {"ratio": 100 * redundancy_overlap_ratio(row, drawn)} for name, row in rows.items()}
+        draws.append({"seed": seed} | ratios)
     return {"set": TEST, "pairs": min(DRAWN, len(pairs)), "draws": draws}
 
 
-def curve(embeddings: Tensor, redundant: Tensor, scores: Sequence[float], lambda_1: float) -> dict[str, Any]:
-    """Return Spearman times 100 and the largest eigenvalue over CURVE, where each is best, and Spearman there.
-
-    Args:
-        embeddings: f(x) of the first sentences, then of the second ones, (2N, D); their mean is the corpus mean.
-        redundant: f(x*), (2N, D).
-        scores: N gold scores.
-        lambda_1: weight of the sentence term.
-    """
-    mean = embeddings.mean(dim=0)
-    sides = pair_sides(embeddings, redundant)
-    spearman = 100 * spearman_surface(*sides, mean.numpy(), scores, [lambda_1], CURVE)[0]
-    largest = largest_eigenvalues(embeddings - lambda_1 * redundant, mean, CURVE)
+def curve(model: SentenceTransformer, lambda_1: float, found: STSDataset) -> dict[str, Any]:
+    """Return Spearman times 100 and the largest eigenvalue over CURVE, where each is best, and Spearman there."""
+    attached = refined(model, lambda_1, 0, found)
+    largest, spearman = eigenvalue_curve(attached, pairs_of(found), found.scores, CURVE)
+    spearman = 100 * spearman
     best, least = int(spearman.argmax()), int(largest.argmin())
     return {
         "best_spearman_at": CURVE[best],
@@ -117,16 +122,12 @@ def curve(embeddings: Tensor, redundant: Tensor, scores: Sequence[float], lambda
     }
 
 
-def eigenvalue_curves(encoded: Encoded) -> dict[str, Any]:
+def eigenvalue_curves(model: SentenceTransformer, weights: Weights, data: Path) -> dict[str, Any]:
     """Appendix C.2: the curves of each set, without the sentence term and with RepAL's weight of it."""
-    chosen = encoded.weights["RepAL"]["lambda_1"]
     curves = []
-    for lambda_1 in dict.fromkeys((0.0, chosen)):
-        of_sets = {}
-        for name in SIX:
-            found = encoded.sets[name]
-            of_sets[name] = curve(*encoded.parts(texts_of([found])), found.scores, lambda_1)
-        curves.append({"lambda_1": lambda_1, "sets": of_sets})
+    for lambda_1 in dict.fromkeys((0.0, weights["RepAL"]["lambda_1"])):
+        sets = {name: curve(model, lambda_1, load_sts(name, data)) for name in SIX}
+        curves.append({"lambda_1": lambda_1, "sets": sets})
     return {"lambda_2": list(CURVE), "curves": curves}
 
 
@@ -154,24 +155,27 @@ def token_counts(path: Path) -> dict[str, Any]:
     }
 
 
-ANALYSES: dict[str, Callable[[Encoded], dict[str, Any]]] = {
+ANALYSES: dict[str, Callable[[SentenceTransformer, Weights, Path], dict[str, Any]]] = {
     "word_importance": importances,
     "overlap": overlaps,
     "eigenvalues": eigenvalue_curves,
 }
 
 
+def analysed(name: str, analysis: str, data: Path) -> dict[str, Any]:
+    """Return the record of an analysis of an encoder."""
+    model = encoder(name)
+    weights = weights_of(model, load_sts(DEV, data))
+    of = {"encoder": name, "analysis": analysis, "weights": weights}
+    return of | ANALYSES[analysis](model, weights, data)
+
+
 def run(study: dict[str, Any], options: Options) -> None:
-    """Run the analyses of each encoder that have no record. Each encodes what the ones before it did not."""
+    """Run the analyses of each encoder that have no record."""
     name, root = study["name"], options.root
     counts = partial(token_counts, options.data / COUNTS)
     run_once(name, "bookcorpus-frequencies", lambda: {"analysis": "frequencies", "file": COUNTS} | counts(), root=root)
-    for encoder in filter(is_there, chosen(options.encoders, NAMED, "--encoders")):
-        missing = [one for one in ANALYSES if not has_run(name, f"{encoder}-{one}", root=root)]
-        encoded = Encoded(encoder, {one: load_sts(one, options.data) for one in (DEV, *SIX)}) if missing else None
-        for analysis in missing:
-            began = time.perf_counter()
-            found = {"encoder": encoder, "analysis": analysis, "weights": encoded.weights} | ANALYSES[analysis](encoded)
-            found["seconds"] = round(time.perf_counter() - began, 1)
-            append(name, f"{encoder}-{analysis}", {"study": name} | found | provenance(), root=root)
-            print(f"{encoder}-{analysis}: {found['seconds']:.0f} s", flush=True)
+    for one in filter(is_there, chosen(options.encoders, NAMED, "--encoders")):
+        for analysis in ANALYSES:
+            if run_once(name, f"{one}-{analysis}", partial(analysed, one, analysis, options.data), root=root):
+                print(f"{one}-{analysis}", flush=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +13,15 @@ from sentence_transformers.sentence_transformer import losses
 from torch import nn
 
 import st_extras.losses
-from benchmarks.authors_slt_fai import AuthorsSLTFAILoss
 from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
-from benchmarks.controls import DeletingSLTFAILoss, DistillationLoss, RedrawnAdversariesLoss
-from benchmarks.paser_rows import chunks, with_positives
+from benchmarks.controls import DistillationLoss, RedrawnAdversariesLoss
 from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.modules import WhiteningPostProcessor
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.text import EDA, PhraseMasking
+from st_extras.text import EDA, ChunkPhrases, PhraseMasking
 from st_extras.text.frequency import FrequencyTable
 
 OWN: dict[str, type[nn.Module]] = {
-    "AuthorsSLTFAILoss": AuthorsSLTFAILoss,
-    "DeletingSLTFAILoss": DeletingSLTFAILoss,
     "DistillationLoss": DistillationLoss,
     "RedrawnAdversariesLoss": RedrawnAdversariesLoss,
 }
@@ -36,6 +34,21 @@ def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
     return load_encoder(options.pop("path", None) or packaged_minilm(), **options)
 
 
+def finished_encoders(
+    study: dict[str, Any], work: Path
+) -> Iterator[tuple[str, int, Callable[[], SentenceTransformer]]]:
+    """Yield method and seed of the base model and of the encoders that a study left, each with what loads it.
+
+    Args:
+        study: the study, as ``load_study`` returns it.
+        work: folder for the weights of all studies; a METHOD-SEED of the study counts if it holds a whole model.
+    """
+    yield "start", 0, partial(starting_encoder, study["encoder"])
+    for folder in sorted(path.parent for path in (work / study["name"]).glob("*/modules.json")):
+        method, _, seed = folder.name.rpartition("-")
+        yield method, int(seed), partial(load_encoder, folder)
+
+
 def loss_class(name: str) -> Any:
     """Return a class of ``st_extras.losses``; of the benchmarks if a paper only compares; of Sentence Transformers."""
     if name in OWN:
@@ -43,32 +56,31 @@ def loss_class(name: str) -> Any:
     return getattr(st_extras.losses if hasattr(st_extras.losses, name) else losses, name)
 
 
-def phrase_rows(
-    model: SentenceTransformer, masking: dict[str, Any], sentences: list[str], data: Path | None = None
-) -> Any:
+def lexicon_tags(tokens: list[str]) -> list[tuple[str, str]]:
+    """Tag tokens with the lexicon that TextBlob's package contains (``pip install textblob``), which needs no data."""
+    from textblob.en import parser
+
+    return [(word, tag) for word, tag, *_ in parser.find_tags(list(tokens))]
+
+
+def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: list[str]) -> Any:
     """Make PaSeR's data set.
 
     Args:
         model: the encoder, for its mask token.
         masking: options of PhraseMasking; ``augmentation`` holds the ratios of EDA, ``phrases`` the kinds of chunks
-            to take instead of RAKE's phrases, ``positives`` an STS set whose pairs replace the sentences, and
-            ``at_least`` the least score of such a pair.
+            to take instead of RAKE's phrases.
         sentences: the training text.
-        data: folder with the STS sets, for ``positives``.
     """
     options = dict(masking)
-    positives, at_least = options.pop("positives", None), options.pop("at_least", 4.0)
     if "augmentation" in options:
         options["augmentation"] = EDA(**options["augmentation"])
     if "phrases" in options:
-        options["extractor"] = chunks(options.pop("phrases"))
-    rows = PhraseMasking(mask_token=model.tokenizer.mask_token, **options)
-    return with_positives(rows, positives, at_least, data or Path()) if positives else rows.dataset(sentences)
+        options["extractor"] = ChunkPhrases(kinds=options.pop("phrases"), tagger=lexicon_tags)
+    return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
 
 
-def training_rows(
-    model: SentenceTransformer, method: dict[str, Any], sentences: list[str], seed: int, data: Path | None = None
-) -> Any:
+def training_rows(model: SentenceTransformer, method: dict[str, Any], sentences: list[str], seed: int) -> Any:
     """Make the rows that the loss of a method is trained on.
 
     Args:
@@ -76,10 +88,9 @@ def training_rows(
         method: its settings; ``rows`` holds options of the function in ``benchmarks.baselines.ROWS``.
         sentences: the training text.
         seed: of what is drawn.
-        data: folder with the STS sets, for ``positives`` of ``masking``.
     """
     if "masking" in method:
-        return phrase_rows(model, method["masking"], sentences, data)
+        return phrase_rows(model, method["masking"], sentences)
     if method["loss"] in ROWS:
         return ROWS[method["loss"]](sentences, seed, **method.get("rows", {}))
     return sentences

@@ -9,15 +9,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from benchmarks.building import frequency_table, has_negatives, make_loss, starting_encoder, training_rows
-from benchmarks.figures.frequency_bias import FrequencyBiasEvaluator
+from benchmarks.figures.frequency_bias import frequency_bias
 from benchmarks.fitted_text import spaced, thinned
-from benchmarks.pairs import DEV, KeepsCosines, pair_figures
+from benchmarks.pairs import DEV
 from benchmarks.provenance import provenance
 from benchmarks.studies import check_chosen, corpus_sentences
 from benchmarks.variants import run_after
@@ -25,6 +28,7 @@ from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import (
     SEVEN_STS,
     GeometryEvaluator,
+    STSDataset,
     STSEvaluator,
     UnlabeledSelectionEvaluator,
     load_sts,
@@ -35,8 +39,7 @@ from st_extras.training import TrainingRun, train_encoder
 class DevAndSignals(BaseEvaluator):
     """Score STS-B dev, and compute the label-free signal beside it.
 
-    Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``, and in
-    ``seconds`` how long the training had taken until then, without the time of these calls.
+    Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``.
 
     Args:
         dev: chooses the weights that are kept.
@@ -49,22 +52,26 @@ class DevAndSignals(BaseEvaluator):
         self.dev, self.signals, self.bf16 = dev, signals, bf16
         self.primary_metric, self.greater_is_better = dev.primary_metric, dev.greater_is_better
         self.seen: list[dict[str, float]] = []
-        self.seconds: list[float] = []
-        self._began = time.perf_counter()
 
     def __call__(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
-        self.seconds.append(began - self._began)
-        try:
-            return self._score(model, *args, **kwargs)
-        finally:
-            self._began += time.perf_counter() - began
-
-    def _score(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=self.bf16):
             if self.signals is not None:
                 self.seen.append(self.signals(model))
             return self.dev(model, *args, **kwargs)
+
+
+class KeepsVectors(STSEvaluator):
+    """The evaluator of the STS sets. After a call, ``vectors`` holds the vector of each sentence, (D,)."""
+
+    def __init__(self, datasets: Sequence[STSDataset]) -> None:
+        super().__init__(datasets)
+        self.vectors: dict[str, NDArray[np.float64]] = {}
+
+    def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
+        """Return the (N, D) embeddings of the sentences, and keep them."""
+        found = super().encode(model, sentences)
+        self.vectors = dict(zip(sentences, found.double().cpu().numpy(), strict=True))
+        return found
 
 
 class EvaluateAt(TrainerCallback):
@@ -99,14 +106,14 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     encoder = study["encoder"] | method.get("encoder", {})
     weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
     model = load_encoder(weights[method["start"]]) if "start" in method else starting_encoder(encoder)
-    rows = training_rows(model, method, sentences, seed, data)
+    rows = training_rows(model, method, sentences, seed)
     if method.get("length_buckets"):
         use_length_buckets(model, method["length_buckets"])
     size = method.get("signals", 0)
     signals = UnlabeledSelectionEvaluator(sentences, size=size, write_csv=False) if size else None
     dev = STSEvaluator([thinned(load_sts(DEV, data), method.get("pairs", {}))])
     evaluator = DevAndSignals(dev, signals, method["bf16"])
-    began, of_processor, origin = time.perf_counter(), time.process_time(), provenance()
+    began, origin = time.perf_counter(), provenance()
     run = train_encoder(
         model,
         lambda trained: make_loss(trained, method, sentences, weights, data),
@@ -125,11 +132,10 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         callbacks=[EvaluateAt(method.get("eval_at", ()))],
         **method.get("arguments", {}),
     )
-    of_processor = time.process_time() - of_processor  # hangs less on what else the machine does
-    scores, of_pairs, vectors = score_sets(model, data, method) if method.get("test", True) else ({}, {}, {})
+    scores, vectors = score_sets(model, data, method) if method.get("test", True) else ({}, {})
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores}
     extra = {"checkpoints": checkpoints(run, evaluator.seen)} if size else {}
-    extra |= warmup_choice(run, method) | adversary(logged(run))
+    extra |= adversary(logged(run))
     extra |= post_processed(model, method, sentences, data, vectors)
     extra |= embedding_space(model, method, sentences, data)
     if "masking" in method:
@@ -143,12 +149,9 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "settings": method,
         "seed": seed,
         **training_figures(run),
-        "training_seconds": [[step, round(s, 1)] for (step, _), s in zip(run.curve, evaluator.seconds, strict=True)],
         "scores": sets,
         "average": statistics.mean(sets.values()) if sets else None,
-        **of_pairs,
         "seconds": round(time.perf_counter() - began, 1),
-        "processor_seconds": round(of_processor, 1),
         **extra,
         **origin,
     }
@@ -158,7 +161,7 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
     """Score the encoder of a study before training and return its record."""
     model = starting_encoder(study["encoder"])
     settings = study["training"]
-    scores, of_pairs, vectors = score_sets(model, data, settings, (*SEVEN_STS, DEV))
+    scores, vectors = score_sets(model, data, settings, (*SEVEN_STS, DEV))
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
     sentences = corpus_sentences(settings, data)
     return {
@@ -172,7 +175,6 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
-        **of_pairs,
         **post_processed(model, settings, sentences, data, vectors),
         **embedding_space(model, settings, sentences, data),
     }
@@ -180,20 +182,18 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
 
 def score_sets(
     model: SentenceTransformer, data: Path, settings: dict[str, Any], names: Sequence[str] = SEVEN_STS
-) -> tuple[dict[str, float], dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, float], dict[str, Any]]:
     """Score the named sets.
 
     Returns:
-        The metrics; what ``pair_figures`` says of the pairs of the seven; of thinned sets, the vector of each sentence.
+        The metrics; of thinned sets, the vector of each sentence.
     """
     counts = settings.get("pairs", {})
     names = (*SEVEN_STS, DEV) if counts else names  # so that the vectors of all are there
-    evaluator = KeepsCosines([thinned(load_sts(name, data), counts) for name in names])
+    evaluator = KeepsVectors([thinned(load_sts(name, data), counts) for name in names])
     with torch.autocast(model.device.type, torch.bfloat16, enabled=bool(counts) and settings["bf16"]):
         scores: dict[str, float] = evaluator(model)
-    tests = [pairs for pairs in evaluator.datasets if pairs.name in SEVEN_STS]
-    figures = pair_figures(tests, evaluator.cosines, load_sts(DEV, data))
-    return scores, figures, evaluator.vectors if counts else {}
+    return scores, evaluator.vectors if counts else {}
 
 
 def training_figures(run: TrainingRun) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def embedding_space(
     found: dict[str, dict[str, float]] = {}
     if settings.get("probe", "frequencies" in settings):
         table = frequency_table(model, settings, data)
-        found["frequency_bias"] = FrequencyBiasEvaluator(spaced(sentences, 2000), frequency_table=table)(model)
+        found["frequency_bias"] = frequency_bias(model, spaced(sentences, 2000), table)
     if "geometry" in settings:
         found["geometry"] = GeometryEvaluator(spaced(sentences, settings["geometry"]), write_csv=False)(model)
     return found
@@ -267,24 +267,3 @@ def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
     chosen = rows.select(range(0, len(rows), len(rows) // 10)).select(range(10))
     phrases = loss.reconstruct(list(chosen["sentence"]), list(chosen["masked"]))
     return [{"phrase": row["phrase"], "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]
-
-
-def warmup_choice(run: TrainingRun, method: dict[str, Any]) -> dict[str, Any]:
-    """Return whether the weights that were kept are from the warm-up, and the best dev score after it.
-
-    Empty for a method without a warm-up. In SLT-FAI's, the encoder is its base's; in PaSeR's, it is the start.
-    """
-    options = method.get("options", {})
-    steps = options.get("warmup_steps", 0) or options.get("decoder_warmup_steps", 0)
-    if not steps:
-        return {}
-    after = [(value, step) for step, value in run.curve if step > steps]
-    value, step = max(after, key=lambda found: (found[0], -found[1])) if after else (None, None)
-    return {
-        "warmup": {
-            "steps": steps,
-            "kept_from": "warm-up" if run.best_step <= steps else "after",
-            "best_step_after": step,
-            "dev_after": None if value is None else 100 * value,
-        }
-    }

@@ -14,24 +14,7 @@ from st_extras.checks import check_count
 from st_extras.encoders import EmbeddingTable, MomentumEncoder
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows
-from st_extras.losses import AdCSELoss, SimCSELoss, SLTFAILoss
-
-
-class DeletingSLTFAILoss(SLTFAILoss):
-    """SLT-FAI that deletes rare tokens where the paper masks them.
-
-    The paper's discriminator need only see [MASK] to know that a sentence is incomplete.
-
-    Args:
-        model: the SentenceTransformer to train.
-        options: those of SLTFAILoss, whose filtering must be on.
-    """
-
-    def __init__(self, model: SentenceTransformer, **options: Any) -> None:
-        super().__init__(model, **options)
-        if self.incomplete is None:
-            raise ValueError("incomplete_weight must not be 0: nothing would be deleted.")
-        self.incomplete.mask_token_id = None
+from st_extras.losses import AdCSELoss, SimCSELoss
 
 
 class RedrawnAdversariesLoss(nn.Module):

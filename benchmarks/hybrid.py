@@ -14,14 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.names import KEPT
-from benchmarks.retrieval import START, Scores, embeddings, over_collections, scored
-from benchmarks.search_choices import SEED, SHIPPED
+from benchmarks.retrieval import SHIPPED, START, Scores, chosen_routes, embeddings, over_collections, scored
 from benchmarks.studies import Options
-from st_extras.adaptation.choice import choose_harmless
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
-from st_extras.adaptation.search import pseudo_relevance_results
-from st_extras.adaptation.search_transforms import Embeddings, Routes, both_sides, queries_alone
+from st_extras.adaptation.search_transforms import Routes
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.evaluation.retrieval import fuse_ranks
 from st_extras.search import bm25_weight
@@ -95,17 +90,6 @@ def rows_of(
     yield f"{name} + BM25, {BM25_SHARE}{FROM_DOCUMENTS}", weighted(dense, bm25, weight), weight
 
 
-def chosen_routes(start: Embeddings, queries: list[str], documents: list[str]) -> Iterator[tuple[str, Routes]]:
-    """Yield the base model and what ``adapt_search`` puts after it, with and without ``keep_index``."""
-    yield START, Routes(None)
-    for name, transforms in SHIPPED.items():
-        routes = both_sides(documents, start, transforms, SEED)
-        routes = queries_alone(routes, start) if name == KEPT else routes
-        comparison = PseudoRelevanceComparison(documents, queries, start)
-        index = choose_harmless(pseudo_relevance_results(comparison, transforms, routes, start)).index
-        yield name, Routes(None) if index is None else routes[index]
-
-
 def score(
     name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path, *, shares: Sequence[float]
 ) -> dict[str, Any]:
@@ -121,8 +105,13 @@ def score(
     weights: dict[str, float] = {}
 
     def rows() -> Iterator[tuple[str, Scores]]:
-        for called, route in chosen_routes((of_queries, of_documents), queries, documents):
-            moved_queries, moved = route.after((of_queries, of_documents))
+        start = of_queries, of_documents
+        routes = {START: Routes(None)}
+        routes |= {
+            one: chosen_routes(one, transforms, start, queries, documents) for one, transforms in SHIPPED.items()
+        }
+        for called, route in routes.items():
+            moved_queries, moved = route.after(start)
             moved_sentences, _ = route.after((of_sentences, of_documents[:1]))
             made = (moved_sentences @ moved.T).numpy(), bm25_of_sentences
             for row, scores, weight in rows_of(called, (moved_queries @ moved.T).numpy(), bm25, made, shares):

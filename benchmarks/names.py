@@ -10,18 +10,6 @@ KEPT = "adapt, keep_index"
 MNRL = "mnrl, two columns"
 """The measured step that all others are compared with: MultipleNegativesRankingLoss."""
 
-FITTED = {
-    "whitened 256": "whitened on the text",
-    "whitened 256 + sentence term pooled": "whitened on the text, sentence term pooled",
-}
-"""Variants of RepAL's grid, and their names when whitening is fitted on the training text."""
-
-UNSEEN = {
-    "whitened 256": "whitened on the text without the test sentences",
-    "whitened 256 + sentence term pooled": "whitened on the text without the test sentences, sentence term pooled",
-}
-"""The same variants, and their names when the training text is fitted on without the sentences of the test sets."""
-
 PRETRAINED = {"own": "runs/own_encoder/encoder", "better": "runs/own_encoder_better/encoder"}
 """Where the study ``pretraining`` leaves its encoders."""
 

@@ -1,9 +1,9 @@
 """Pre-training of small BERTs by masked language modelling: raw encoders, like those that the papers start from.
 
 It trains on the sentences of ``wiki_sentences`` and ``books_sentences``, one sentence a row, with the packaged
-tokenizer, which is that of bert-base-uncased. A run that was stopped by ``minutes`` or killed resumes with the same
-weights, optimizer and data order, and ends with the weights of one long run. Every evaluation scores STS-B dev and
-measures how anisotropic the sentence embeddings are (mean pooling).
+tokenizer, which is that of bert-base-uncased. A run that was killed resumes from its last checkpoint, and ends with
+the weights of one long run. Every evaluation scores STS-B dev and measures how anisotropic the sentence embeddings are
+(mean pooling).
 
 ``WORK/NAME/encoder`` is a plain ``BertForMaskedLM`` checkpoint; ``frequencies.tsv.gz`` beside it has the token counts
 of the corpus, which SLT-FAI needs. The record has settings, curve and sha256 of the weights.
@@ -15,8 +15,8 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,9 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from benchmarks.provenance import provenance
-from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder
-from benchmarks.records import append, has_run
+from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder, start_words
+from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
-from benchmarks.word_start import start_words
 from st_extras.checks import check_fraction
 from st_extras.encoders import load_encoder, use_length_buckets
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
@@ -48,7 +46,7 @@ class Settings:
     Args:
         masking: share of the tokens that are masked at first.
         last_masking: the same at the last step; it changes linearly.
-        count_words: start words from counts of the corpus (``benchmarks/word_start.py``).
+        count_words: start words from counts of the corpus (``start_words``).
 
     Raises:
         ValueError: if a share is not between 0 and 1.
@@ -71,21 +69,6 @@ class Settings:
     def __post_init__(self) -> None:
         check_fraction("masking", self.masking)
         check_fraction("last_masking", self.last_masking)
-
-
-class StopAfter(TrainerCallback):
-    """Stops a run, with a checkpoint, when its time is over.
-
-    Args:
-        seconds: time from now.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if time.monotonic() >= self.end:
-            control.should_save = control.should_training_stop = True
 
 
 class MaskingSchedule(TrainerCallback):
@@ -119,7 +102,7 @@ def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def make_trainer(
-    settings: Settings, sentences: list[str], data: Path, checkpoints: Path, minutes: float | None, *, fresh: bool
+    settings: Settings, sentences: list[str], data: Path, checkpoints: Path, *, fresh: bool
 ) -> SentenceTransformerTrainer:
     """Make the trainer of a random encoder.
 
@@ -128,7 +111,6 @@ def make_trainer(
         sentences: the corpus.
         data: folder with the STS sets.
         checkpoints: folder for the checkpoints.
-        minutes: time until this run stops; None: it runs to the end.
         fresh: whether no checkpoint will replace the start; only then are words counted.
     """
     set_seed(settings.seed)
@@ -139,8 +121,6 @@ def make_trainer(
         loss = MaskedLMLoss(model)
     if settings.count_words and fresh:
         start_words(loss, sentences, settings.seed)
-    callbacks: list[TrainerCallback] = [] if minutes is None else [StopAfter(60 * minutes)]
-    callbacks.append(MaskingSchedule(loss.masked_lm, settings.masking, settings.last_masking))
     use_length_buckets(model, settings.length_buckets)
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(checkpoints),
@@ -169,23 +149,20 @@ def make_trainer(
             sts_evaluator("stsb_dev", data),
             GeometryEvaluator(sentences[:1000], name="corpus", write_csv=False),
         ],
-        callbacks=callbacks,
+        callbacks=[MaskingSchedule(loss.masked_lm, settings.masking, settings.last_masking)],
     )
     LossStateCallback.attach(trainer)
     return trainer
 
 
-def pretrain(
-    settings: Settings, sentences: list[str], data: Path, output: Path, *, minutes: float | None = None
-) -> dict[str, Any] | None:
-    """Start or continue a pre-training, and return its record, or None if it is not complete yet.
+def pretrain(settings: Settings, sentences: list[str], data: Path, output: Path) -> dict[str, Any]:
+    """Start or continue a pre-training, and return its record.
 
     Args:
         settings: of the pre-training.
         sentences: the corpus.
         data: folder with the STS sets.
         output: folder for the encoder and the checkpoints.
-        minutes: time until this run stops; None: it runs to the end.
 
     Raises:
         ValueError: if ``output`` holds checkpoints of other settings.
@@ -201,12 +178,8 @@ def pretrain(
     output.mkdir(parents=True, exist_ok=True)
     with whole_file(settings_file) as partial:
         partial.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf8")
-    trainer = make_trainer(settings, sentences, data, checkpoints, minutes, fresh=last is None)
-    began = time.perf_counter()
+    trainer = make_trainer(settings, sentences, data, checkpoints, fresh=last is None)
     trainer.train(resume_from_checkpoint=last)
-    print(f"step {trainer.state.global_step} of {settings.steps}, {time.perf_counter() - began:.0f} s", flush=True)
-    if trainer.state.global_step < settings.steps:
-        return None
     unfinished = output / "encoder.partial"
     digest = export(trainer.loss, unfinished)  # type: ignore[arg-type]
     shutil.rmtree(output / "encoder", ignore_errors=True)
@@ -226,10 +199,9 @@ def pretrain(
 def run(study: dict[str, Any], options: Options) -> None:
     """Pre-train each encoder of a study in the folder of its name, unless it has a record."""
     for name in chosen(options.encoders, list(study["encoders"]), "--encoders"):
-        if has_run(study["name"], name, root=options.root):
-            continue
-        settings = Settings(**study["encoders"][name])
-        sentences = read_sentences([options.data / file for file in CORPUS])
-        record = pretrain(settings, sentences, options.data, options.work / name, minutes=study.get("minutes"))
-        if record is not None:
-            append(study["name"], name, record | provenance(), root=options.root)
+        run_once(study["name"], name, partial(_made, study["encoders"][name], options, name), root=options.root)
+
+
+def _made(settings: dict[str, Any], options: Options, name: str) -> dict[str, Any]:
+    sentences = read_sentences([options.data / file for file in CORPUS])
+    return pretrain(Settings(**settings), sentences, options.data, options.work / name)

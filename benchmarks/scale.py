@@ -1,47 +1,93 @@
-"""What large work costs: memory that stays flat, speed with size and with processes, and batches beyond memory.
+"""What large work costs: memory that stays flat, batches beyond memory, and hybrid search.
 
 ``memory`` reads the first sentences of one generated text file in four ways: ``CorpusStatistics.compute``,
 ``WhiteningPostProcessor.attach``, ``FrequencyTable.count`` and ``EmbeddingTable.compute(folder=)``. Each size of each
 is a process of its own; the record says how much resident memory it needed at its peak, above what it held when
 encoder and libraries were loaded. The encoder is a table of word vectors: nearly all of the time is the library's own.
 
-``speed`` measures sentences per second of a small and of a larger work, with one and with two processes of one thread
-each, beside the one call that the work cannot do without (the needed call): the encoder's passes, the tokenizer's, the
-extractor's. Every round runs every case once, in a new random order.
+``search`` builds and searches beside the bare parts: one call of ``encode_document`` and ``encode_query``, what
+``bm25s`` does by itself (its tokenizer, its index, the scores of each query), and the product of the embeddings in the
+same blocks. Time is that of the processor, so that other work on the machine does not count; both sides take turns.
+Memory is measured in processes of their own, above what was resident when encoder and texts were loaded.
 
-``batches`` is ``benchmarks/large_batches.py``, ``search`` is ``benchmarks/scale_search.py``.
+``batches`` is ``benchmarks/large_batches.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process is one thread, here and in what it starts
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import bm25s
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
+
 from benchmarks import large_batches
-from benchmarks.memory import forget_peak, resident
+from benchmarks.memory import forget_peak, in_fresh_process, resident
 from benchmarks.provenance import provenance
 from benchmarks.records import append
-from benchmarks.scale_corpus import quick_encoder, trained_encoder, write_corpus
-from benchmarks.scale_search import measure_search
-from benchmarks.scale_speed import SIZES, measure_speed
-from st_extras.encoders import EmbeddingTable
+from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
-from st_extras.text import stream_sentences
+from st_extras.samples.encoder import packaged_minilm
+from st_extras.search import HybridSearch
+from st_extras.search.hybrid import BLOCK
+from st_extras.text import read_sentences, stream_sentences
 from st_extras.text.frequency import FrequencyTable
 
 MOST_MIB = 300
 """The limit: MiB above the start, whatever the size of the corpus."""
 Work = Callable[[Any], Any]
+_LENGTHS = range(5, 26)  # words of a sentence
+_DIMENSIONS = 384
+DOCUMENTS, MANY, QUERIES = 100_000, 1_000_000, 1000
+MOST_SECONDS, MOST_MEMORY = 1.1, 1.2
+"""The limits of time and memory of search, as multiples of the bare parts."""
+WEIGHT = 0.02  # finding it would be work that the bare parts do not have
+
+
+def write_corpus(path: Path, count: int, seed: int = 0) -> None:
+    """Write ``count`` sentences of 5 to 25 words each, one a line; words are as frequent as Zipf's law has them."""
+    generator = random.Random(seed)
+    vocabulary = sorted(quick_tokenizer().get_vocab().items(), key=lambda item: item[1])
+    words = [word for word, _ in vocabulary if word.isascii() and word.isalpha() and len(word) > 1]
+    weights = list(accumulate(1 / rank for rank in range(1, len(words) + 1)))
+    with path.open("w", encoding="ascii") as file:
+        for _ in range(count):
+            drawn = generator.choices(words, cum_weights=weights, k=generator.choice(_LENGTHS))
+            file.write(" ".join(drawn) + "\n")
+
+
+def quick_tokenizer() -> Tokenizer:
+    """Return the tokenizer of the packaged MiniLM, as the tokenizers library has it."""
+    return Tokenizer.from_file(f"{packaged_minilm()}/tokenizer.json")
+
+
+def quick_encoder() -> SentenceTransformer:
+    """Return an encoder that does next to nothing for a sentence: the mean of random vectors of its tokens."""
+    generator = torch.Generator().manual_seed(0)
+    tokenizer = quick_tokenizer()
+    tokenizer.no_padding()
+    vectors = torch.randn((tokenizer.get_vocab_size(), _DIMENSIONS), generator=generator)
+    return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors.numpy())], device="cpu")
+
+
+def trained_encoder() -> SentenceTransformer:
+    """Return the encoder of the studies: three layers of the packaged MiniLM, 384 dimensions."""
+    return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32, device="cpu")
 
 
 def statistics_compute(folder: Path) -> Work:
@@ -92,8 +138,7 @@ def memory_record(sizes: list[int], names: list[str]) -> dict[str, Any]:
         write_corpus(corpus, max(sizes))
         for name in names:
             for size in sizes:
-                with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                    row = process.submit(measure_memory, name, corpus, size).result()
+                row = in_fresh_process(measure_memory, name, corpus, size)
                 rows[name].append(row)
                 missed = " MISSED" if row["above_mib"] > MOST_MIB else ""
                 print(
@@ -102,6 +147,94 @@ def memory_record(sizes: list[int], names: list[str]) -> dict[str, Any]:
                     flush=True,
                 )
     return {"limit_mib": MOST_MIB, "readers": rows}
+
+
+def bare_build(model: Any, documents: list[str]) -> tuple[np.ndarray, Any]:
+    embeddings = model.encode_document(documents, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+    index = bm25s.BM25()
+    index.index(bm25s.tokenize(documents, stopwords=None, show_progress=False), show_progress=False)
+    return embeddings, index
+
+
+def bare_search(model: Any, built: tuple[np.ndarray, Any], queries: list[str]) -> None:
+    embeddings, index = built
+    embedded = model.encode_query(queries, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+    words = bm25s.tokenize(queries, stopwords=None, return_ids=False, show_progress=False)
+    size = max(1, BLOCK // len(embeddings))
+    for first in range(0, len(queries), size):
+        embedded[first : first + size] @ embeddings.T
+        for query in words[first : first + size]:
+            index.get_scores(query)
+
+
+def build(model: Any, documents: list[str]) -> HybridSearch:
+    return HybridSearch(model, documents, bm25_weight=WEIGHT)
+
+
+def search(_: Any, built: HybridSearch, queries: list[str]) -> None:
+    built.search(queries)
+
+
+def seconds_of(model: Any, documents: list[str], queries: list[str], rounds: int) -> dict[str, list[float]]:
+    """Return the processor time of building and searching, ours and the bare parts', in each round."""
+    found: dict[str, list[float]] = {}
+    sides: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+        "ours": (build, search),
+        "bare": (bare_build, bare_search),
+    }
+    for number in range(rounds):
+        for side, (make, look) in sorted(sides.items(), reverse=bool(number % 2)):
+            began = time.process_time()
+            built = make(model, documents)
+            between = time.process_time()
+            look(model, built, queries)
+            found.setdefault(f"build, {side}", []).append(between - began)
+            found.setdefault(f"search, {side}", []).append(time.process_time() - between)
+    return found
+
+
+def memory_of(corpus: Path, count: int) -> dict[str, float]:
+    """Build and search in this process: MiB of the parts that are held, and above the start and above the search."""
+    model, documents = quick_encoder(), read_sentences(corpus, limit=count)
+    build(model, documents[:100]).search(documents[:1])  # what libraries load at their first call
+    started = forget_peak()
+    built = build(model, documents)
+    peak, held = resident("VmHWM") - started, forget_peak() - started
+    before = forget_peak()
+    built.search(documents[:QUERIES])
+    searching = resident("VmHWM") - before
+    embeddings, index = bare_build(model, documents)
+    parts = embeddings.nbytes + sum(index.scores[name].nbytes for name in ("data", "indices", "indptr"))
+    bytes_of = {"parts": parts, "built": held, "peak": peak, "searching": searching}
+    return {name: value / 2**20 for name, value in bytes_of.items()}
+
+
+def measure_search(rounds: int, scale: float = 1.0) -> dict[str, Any]:
+    """Measure time and memory, print them beside their limits, and return the record."""
+    count, many = int(DOCUMENTS * scale), int(MANY * scale)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "sentences.txt"
+        write_corpus(corpus, many)
+        documents = read_sentences(corpus, limit=count)
+        seconds = seconds_of(trained_encoder(), documents, documents[: min(QUERIES, count)], rounds)
+        memory = {}
+        for size in (count, many):
+            memory[size] = in_fresh_process(memory_of, corpus, size)
+    middle = {name: statistics.median(values) for name, values in seconds.items()}
+    for name, ours, bare in (
+        ("build", middle["build, ours"], middle["build, bare"]),
+        ("search", middle["search, ours"], middle["search, bare"]),
+        ("both", *(middle[f"build, {side}"] + middle[f"search, {side}"] for side in ("ours", "bare"))),
+    ):
+        limit = f" (limit {MOST_SECONDS})" if name == "both" else ""
+        print(f"{name:6} {ours:8.1f} s, bare parts {bare:8.1f} s: {ours / bare:.2f}{limit}", flush=True)
+    for size, row in memory.items():
+        ratio = row["built"] / row["parts"]
+        print(
+            f"{size:>9,} documents: {row['parts']:,.0f} MiB of parts, held {row['built']:,.0f}: {ratio:.2f} (limit "
+            f"{MOST_MEMORY}), peak {row['peak']:,.0f}, searching {row['searching']:,.0f} above (limit {MOST_MIB})"
+        )
+    return {"documents": count, "queries": QUERIES, "rounds": rounds, "seconds": seconds, "mib": memory}
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -116,11 +249,7 @@ def measure(options: argparse.Namespace) -> None:
         sizes = [200, 400] if options.smoke else [10**4, 10**5, 10**6]
         record = memory_record(sizes, options.only or list(READERS))
     else:
-        scale, rounds = (0.01, 1) if options.smoke else (1.0, options.rounds)
-        if options.what == "search":
-            record = measure_search(rounds, scale)
-        else:
-            record = measure_speed(options.only or list(SIZES), rounds, scale)
+        record = measure_search(1, 0.01) if options.smoke else measure_search(options.rounds)
     if not options.smoke:
         run = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}"
         append("scale", run, {"what": options.what, **provenance(), **record})

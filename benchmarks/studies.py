@@ -36,7 +36,7 @@ A first line ``base = "OTHER.toml"`` makes a study an addition to another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,13 +149,6 @@ def study_cells(study: dict[str, Any]) -> dict[str, list[int]]:
     """Return the seeds of each method: its own, or those that all methods share."""
     shared = study["training"]["seeds"]
     return {name: method.get("seeds", shared) for name, method in study["methods"].items()}
-
-
-def left_encoders(study: str, work: Path) -> Iterator[tuple[str, int, Path]]:
-    """Yield method, seed and folder of the encoders that a study left: the METHOD-SEED that hold a whole model."""
-    for folder in sorted(path.parent for path in (work / study).glob("*/modules.json")):
-        method, _, seed = folder.name.rpartition("-")
-        yield method, int(seed), folder
 
 
 def methods_needed(method: dict[str, Any], study: dict[str, Any]) -> list[str]:

@@ -14,20 +14,18 @@ method and seed:
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.building import starting_encoder
-from benchmarks.figures.cosine_levels import CosineLevelEvaluator
+from benchmarks.building import finished_encoders
+from benchmarks.figures.cosine_levels import level_separation, model_levels
 from benchmarks.pairs import DEV
 from benchmarks.records import run_once
-from benchmarks.studies import Options, corpus_sentences, left_encoders, named_study
-from st_extras.encoders import load_encoder
+from benchmarks.studies import Options, corpus_sentences, named_study
 from st_extras.evaluation import GeometryEvaluator, STSDataset, load_sts
 
 POSITIVE = 4.0  # least gold score of a positive pair
@@ -42,14 +40,12 @@ def described(model: SentenceTransformer, dev: STSDataset, batches: Sequence[Seq
     positives = [pair for pair, score in zip(pairs, dev.scores, strict=True) if score >= POSITIVE]
     texts = [text for pair in pairs for text in pair]
     geometry = GeometryEvaluator(texts, positives, batch_size=ENCODED, write_csv=False)(model)
-    levels = CosineLevelEvaluator(
-        dev.sentences1, dev.sentences2, dev.scores, batch_size=ENCODED, write_csv=False
-    )(model)  # fmt: skip
+    levels = model_levels(model, dev.sentences1, dev.sentences2, dev.scores)
     return {
         "alignment": geometry["alignment"],
         "uniformity": geometry["uniformity"],
-        "separation": levels.pop("separation"),
-        "levels": levels,
+        "separation": level_separation(levels),
+        "levels": {f"{name}_{one.name}": getattr(one, name) for one in levels for name in ("mean", "variance")},
         "in_batch": in_batch(model, batches),
     }
 
@@ -74,27 +70,20 @@ def drawn_batches(sentences: Sequence[str], batches: int = BATCHES, size: int = 
     return [drawn[start : start + size] for start in range(0, len(drawn), size)]
 
 
-def encoders(study: dict[str, Any], work: Path) -> Iterator[tuple[str, int, Path | None]]:
-    """Yield method, seed and folder of each encoder of a study; its start has no folder."""
-    yield "start", 0, None
-    yield from left_encoders(study["name"], work)
-
-
 def run(study: dict[str, Any], options: Options) -> None:
     """Describe the base model of each study of ``trained``, and the encoders that it left in the work folder."""
     dev = load_sts(DEV, options.data)
     for of in map(named_study, study["trained"]):
         batches = drawn_batches(corpus_sentences(of["training"], options.data))
-        for method, seed, folder in encoders(of, options.work):
+        for method, seed, load in finished_encoders(of, options.work):
             fields = {"trained_in": of["name"], "method": method, "seed": seed}
-            make = partial(_described, fields, of["encoder"], folder, dev, batches)
+            make = partial(_described, fields, load, dev, batches)
             record = run_once(study["name"], f"{of['name']}-{method}-{seed}", make, root=options.root)
             if record is not None:
                 print(f"{method}-{seed}: alignment {record['alignment']:.3f}", flush=True)
 
 
 def _described(
-    fields: dict[str, Any], base: dict[str, Any], folder: Path | None, dev: STSDataset, batches: list[list[str]]
+    fields: dict[str, Any], load: Callable[[], SentenceTransformer], dev: STSDataset, batches: list[list[str]]
 ) -> dict[str, Any]:
-    model = starting_encoder(base) if folder is None else load_encoder(folder)
-    return fields | described(model, dev, batches)
+    return fields | described(load(), dev, batches)

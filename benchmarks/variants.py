@@ -2,19 +2,17 @@
 
 Every distinct text goes through the encoder once for v and v*, and once more for the pooled v*. The weights of a
 variant are tuned on the dev set alone, then the test sets are scored. Scores are Spearman times 100 over all rows of a
-set together; ``dev_by_genre`` is the mean of Spearman within each subset of the dev set; ``without_dev`` the average
-over the test sets without the pairs that the dev set, which chose the weights, holds too.
+set together.
 
 Mean and whitening are fitted either on the sentences of the evaluated set ("target fit", as in the paper) or on a
-corpus ("general fit"). The text of the STS sets holds the sentences that are scored: the variants of ``UNSEEN`` are
-fitted on what is left of the training text without them.
+corpus ("general fit").
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,7 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.fitted_text import spaced, thinned, without_sentences
-from benchmarks.names import FITTED, UNSEEN
-from benchmarks.pairs import shared_pairs
+from benchmarks.fitted_text import spaced, thinned
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import CorpusStatistics, RepALPostProcessor, WhiteningPostProcessor, search_lambdas
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surface
@@ -45,9 +41,7 @@ class Variant:
         redundant: which v*: 1 the encoder's own, 2 the pooled one.
         lambda_1: weights of the sentence term to choose from.
         lambda_2: weights of the corpus term to choose from.
-        by_genre: choose by the mean over the dev set's subsets.
         on_text: fit mean and whitening on the training text that ``run_after`` is given.
-        unseen: leave the sentences of the test sets out of that text.
         epsilon: of the whitening; larger is softer.
     """
 
@@ -55,9 +49,7 @@ class Variant:
     redundant: int = 1
     lambda_1: tuple[float, ...] = (0.0,)
     lambda_2: tuple[float, ...] = (0.0,)
-    by_genre: bool = False
     on_text: bool = False
-    unseen: bool = False
     epsilon: float = 0.0
 
 
@@ -69,17 +61,14 @@ VARIANTS = {
     "sentence term": Variant(lambda_1=LAMBDA_1_GRID),
     "RepAL": Variant(**BOTH),
     "RepAL pooled": Variant(redundant=2, **BOTH),
-    "RepAL pooled, by genre": Variant(redundant=2, by_genre=True, **BOTH),
     "sentence term pooled": Variant(redundant=2, lambda_1=LAMBDA_1_GRID),
     "whitened 256": Variant(whiten=256),
     "whitened 256 + sentence term pooled": Variant(whiten=256, redundant=2, lambda_1=LAMBDA_1_GRID),
     "whitened 256 + RepAL": Variant(whiten=256, **BOTH),
     "whitened": Variant(whiten=0),
     "whitened + RepAL": Variant(whiten=0, **BOTH),
+    "whitened softly on the text": Variant(whiten=0, on_text=True, epsilon=0.1),
 }
-VARIANTS["whitened softly on the text"] = Variant(whiten=0, on_text=True, epsilon=0.1)
-VARIANTS |= {label: replace(VARIANTS[name], on_text=True) for name, label in FITTED.items()}
-VARIANTS |= {label: replace(VARIANTS[name], on_text=True, unseen=True) for name, label in UNSEEN.items()}
 
 
 def read_pairs(data: Path, name: str) -> STSDataset:
@@ -191,30 +180,19 @@ def run_variant(
     weights, at_edge = (variant.lambda_1[0], variant.lambda_2[0]), False
     if len(variant.lambda_1) * len(variant.lambda_2) > 1:
         vectors, mean = prepared_dev
-        groups = dev.subsets if variant.by_genre else None
         grids = variant.lambda_1, variant.lambda_2
-        found = search_lambdas(*halves(vectors, which), mean, dev.scores, *grids, groups)
+        found = search_lambdas(*halves(vectors, which), mean, dev.scores, *grids)
         weights, at_edge = (found.lambda_1, found.lambda_2), found.at_edge
 
-    def score(prepared: tuple[Vectors, Array], gold: list[float], groups: list[str] | None = None) -> float:
+    def score(prepared: tuple[Vectors, Array], gold: list[float]) -> float:
         vectors, mean = prepared
-        surface = spearman_surface(*halves(vectors, which), mean, gold, [weights[0]], [weights[1]], groups)
+        surface = spearman_surface(*halves(vectors, which), mean, gold, [weights[0]], [weights[1]])
         return round(100 * float(surface[0, 0]), 2)
 
     result: dict[str, Any] = {"lambda_1": weights[0], "lambda_2": weights[1], "at_edge": at_edge}
     result[dev.name] = score(prepared_dev, dev.scores)
-    without: list[float] = []
-    for pairs in tests:
-        (v, own, pooled), mean = refined(pairs)
-        result[pairs.name] = score(((v, own, pooled), mean), pairs.scores)
-        kept = np.flatnonzero(~shared_pairs(pairs, dev))
-        if len(kept) > 1:
-            both = np.concatenate((kept, kept + len(pairs)))  # first sentences stand above the second ones
-            without.append(score(((v[both], own[both], pooled[both]), mean), [pairs.scores[i] for i in kept]))
+    result |= {pairs.name: score(refined(pairs), pairs.scores) for pairs in tests}
     result["average"] = round(statistics.mean(result[pairs.name] for pairs in tests), 2)
-    result |= {"without_dev": round(statistics.mean(without), 2)} if without else {}
-    if len(set(dev.subsets)) > 1:
-        result["dev_by_genre"] = score(prepared_dev, dev.scores, dev.subsets)
     return result
 
 
@@ -251,13 +229,11 @@ def run_after(
         look_up = looked_up(known)
     else:
         look_up = encode(model, texts_of([dev, *tests]), batch_size, variants, bf16=bf16)
-    fits: dict[bool, Array] = {}
-    for unseen in {VARIANTS[name].unseen for name in variants if VARIANTS[name].on_text}:
-        chosen = spaced(without_sentences(text, tests) if unseen else text, FIT_ON)
+    fitted_on: Array | None = None
+    if any(VARIANTS[name].on_text for name in variants):
         with torch.autocast(model.device.type, torch.bfloat16, enabled=bool(known) and bf16):
-            fits[unseen] = corpus_vectors(model, chosen, batch_size)
-
-    def score(variant: Variant) -> dict[str, Any]:
-        return run_variant(dev, tests, look_up, fits[variant.unseen] if variant.on_text else None, variant)
-
-    return {name: score(VARIANTS[name]) for name in variants}
+            fitted_on = corpus_vectors(model, spaced(text, FIT_ON), batch_size)
+    return {
+        name: run_variant(dev, tests, look_up, fitted_on if VARIANTS[name].on_text else None, VARIANTS[name])
+        for name in variants
+    }

@@ -23,7 +23,7 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.names import BASELINE_TEXTS, PRETRAINED, is_there
-from benchmarks.pairs import DEV, correlation, pair_figures
+from benchmarks.pairs import DEV, correlation
 from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
 from st_extras.encoders import load_encoder
@@ -128,19 +128,12 @@ def sif_cosines(embeddings: InputEmbeddings, text: Sequence[str], *, removed: bo
 
 
 def score(cosines: Cosines, dev: STSDataset, tests: Sequence[STSDataset]) -> dict[str, Any]:
-    """Score a row: Spearman times 100 on dev, by its genres and on each test set, and the figures of its pairs."""
-    found = {pairs.name: cosines(pairs.sentences1, pairs.sentences2) for pairs in (dev, *tests)}
-    scores = {pairs.name: correlation(np.asarray(pairs.scores), found[pairs.name]) for pairs in (dev, *tests)}
-    gold, genres = np.asarray(dev.scores), np.asarray(dev.subsets)
-    each = [correlation(gold[genres == genre], found[dev.name][genres == genre]) for genre in np.unique(genres)]
-    of_dev = scores.pop(dev.name)
-    return {
-        "dev": of_dev,
-        "dev_by_genre": float(np.mean(each)),
-        "scores": scores,
-        "average": float(np.mean(list(scores.values()))),
-        **pair_figures(tests, found, dev),
-    }
+    """Return Spearman times 100 on dev and on each test set, and the average of these."""
+    of_dev, *scores = (
+        correlation(np.asarray(pairs.scores), cosines(pairs.sentences1, pairs.sentences2)) for pairs in (dev, *tests)
+    )
+    names = [pairs.name for pairs in tests]
+    return {"dev": of_dev, "scores": dict(zip(names, scores, strict=True)), "average": float(np.mean(scores))}
 
 
 def input_embeddings(name: str) -> InputEmbeddings | None:

@@ -2,99 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gaussian_kde
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
-from torch import Tensor
 
-from st_extras.checks import check_count, check_finite, shown
-from st_extras.evaluation.reporting import ReportingEvaluator, check_sentences
-from st_extras.modules.lambda_search import check_scores
-from st_extras.plots.axes import check_array, line_styles, new_axes, shades
+from st_extras.plots.axes import line_styles, new_axes, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MOST_LEVELS = 1000
+LEVELS = 5
+"""Gold scores are 0 to 5: level 0 is [0, 1), and the last one includes 5."""
 
 
 @dataclass(frozen=True)
 class LevelCosines:
-    """Cosines of the pairs whose gold score lies in [low, high); the last level includes ``high``.
+    """Cosines of the pairs of a level.
 
     Attributes:
-        low: lower bound of the score.
-        high: upper bound of the score.
-        count: number of pairs in the level.
+        name: lowest and highest score, as "0-1".
+        count: number of pairs.
         mean: mean cosine; NaN if the level is empty.
         variance: population variance of the cosines; NaN if the level is empty.
     """
 
-    low: float
-    high: float
+    name: str
     count: int
     mean: float
     variance: float
 
 
-def score_levels(scores: Tensor, levels: int, score_range: tuple[float, float]) -> Tensor:
-    """Return the level 0..levels-1 of each gold score; levels have equal width, a bound belongs to the level above.
-
-    Raises:
-        ValueError: if there are fewer than two levels, the range is empty, a score lies outside of it, or all scores
-            are equal.
-    """
-    levels = check_count("levels", levels, 2, _MOST_LEVELS)
-    pair = score_range if isinstance(score_range, tuple | list) and len(score_range) == 2 else (0.0, 0.0)
-    low, high = (check_finite("score_range: each end", end) for end in pair)
-    if low >= high:
-        raise ValueError(f"score_range must be (low, high) with low < high, got {shown(score_range)}.")
-    outside = scores[(scores < low) | (scores > high)]
-    if len(outside):
-        raise ValueError(f"scores must lie in score_range={score_range!r}, got {float(outside[0])!r}.")
-    if len(scores.unique()) < 2:
-        raise ValueError(f"scores must differ to form levels, got {len(scores)} equal to {scores[:1].tolist()}.")
-    return ((scores - low) * levels / (high - low)).floor().clamp(0, levels - 1).long()
+def level_of(scores: ArrayLike) -> NDArray[np.int64]:
+    """Return the level of each gold score, (N,)."""
+    return np.minimum(np.asarray(scores, dtype=float).astype(int), LEVELS - 1)
 
 
-def cosine_by_level(
-    cosines: Sequence[float] | Tensor,
-    scores: Sequence[float] | Tensor,
-    *,
-    levels: int = 5,
-    score_range: tuple[float, float] = (0.0, 5.0),
-) -> list[LevelCosines]:
-    """Mean and variance of the cosines in each gold-score level (PaSeR, table 10).
+def cosine_by_level(cosines: ArrayLike, scores: ArrayLike) -> list[LevelCosines]:
+    """Return mean and variance of the cosines in each level of the gold score (PaSeR, table 10).
 
     Args:
         cosines: (N,), the model's cosine of each pair.
-        scores: (N,), the gold score of each pair.
-        levels: number of levels of equal width.
-        score_range: lowest and highest possible gold score.
-
-    Raises:
-        ValueError: if one of them is not a finite number, the lengths differ, a score lies outside the range, or all
-            scores are equal.
+        scores: (N,), the gold score of each pair, 0 to 5.
     """
-    x = torch.tensor(check_scores(cosines, "cosines"), dtype=torch.float64)
-    gold = torch.tensor(check_scores(scores), dtype=torch.float64)
-    if len(x) != len(gold):
-        raise ValueError(f"cosines and scores must have the same length, got {len(x)} and {len(gold)}.")
-    index = score_levels(gold, levels, score_range)
-    width = (score_range[1] - score_range[0]) / levels
+    found, levels = np.asarray(cosines, dtype=float), level_of(scores)
     result = []
-    for level in range(int(levels)):
-        inside = x[index == level]
-        low = score_range[0] + level * width
-        mean, variance = float(inside.mean()), float((inside - inside.mean()).square().mean())
-        result.append(LevelCosines(low, low + width, len(inside), mean, variance))
+    for level in range(LEVELS):
+        inside = found[levels == level]
+        mean, variance = (float(inside.mean()), float(inside.var())) if len(inside) else (np.nan, np.nan)
+        result.append(LevelCosines(f"{level}-{level + 1}", len(inside), mean, variance))
     return result
 
 
@@ -111,83 +72,15 @@ def level_separation(levels: Sequence[LevelCosines]) -> float:
     return between / (between + within) if between + within > 0 else 0.0
 
 
-class CosineLevelEvaluator(ReportingEvaluator):
-    """Mean and variance of the cosines in each level of the gold score (PaSeR, table 10).
-
-    Metrics: ``separation`` (the primary one: share of the cosines' variance that lies between the levels, 0 to 1,
-    higher is better), and ``mean_<low>-<high>`` and ``variance_<low>-<high>`` for each level that has pairs.
-
-    Args:
-        sentences1: N first sentences.
-        sentences2: N second sentences.
-        scores: N gold scores.
-        levels: number of levels of equal width (5 in the paper).
-        score_range: lowest and highest possible score.
-        name: prefix of the metrics and part of the CSV file's name.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        write_csv: whether to append a row to ``cosine_level_evaluation[_name]_results.csv`` in the output path.
-
-    Raises:
-        ValueError: if the lengths differ, a score lies outside the range, or all scores are equal.
-    """
-
-    def __init__(
-        self,
-        sentences1: Iterable[str],
-        sentences2: Iterable[str],
-        scores: Sequence[float],
-        *,
-        levels: int = 5,
-        score_range: tuple[float, float] = (0.0, 5.0),
-        name: str = "",
-        batch_size: int = 32,
-        show_progress_bar: bool = False,
-        write_csv: bool = True,
-    ) -> None:
-        super().__init__("cosine_level_evaluation", "separation", name, batch_size, show_progress_bar, write_csv)
-        self.sentences1 = check_sentences("sentences1", sentences1, at_least=2)
-        self.sentences2 = check_sentences("sentences2", sentences2, at_least=2)
-        self.scores = check_scores(scores)
-        if not len(self.sentences1) == len(self.sentences2) == len(self.scores):
-            raise ValueError(
-                f"sentences1, sentences2 and scores must have the same length, got {len(self.sentences1)}, "
-                f"{len(self.sentences2)} and {len(self.scores)}."
-            )
-        cosine_by_level([0.0] * len(self.scores), self.scores, levels=levels, score_range=score_range)
-        self.levels = int(levels)
-        self.score_range = score_range
-
-    def measure(self, model: SentenceTransformer) -> dict[str, float]:
-        """Return the metrics by name."""
-        first, second = self.encode(model, self.sentences1 + self.sentences2).float().chunk(2)
-        cosines = pairwise_cos_sim(first, second)
-        table = cosine_by_level(cosines, self.scores, levels=self.levels, score_range=self.score_range)
-        metrics = {"separation": level_separation(table)}
-        for level in table:
-            if level.count:
-                metrics[f"mean_{level.low:g}-{level.high:g}"] = level.mean
-                metrics[f"variance_{level.low:g}-{level.high:g}"] = level.variance
-        return metrics
-
-    @property
-    def description(self) -> str:
-        """Heading in the model card."""
-        return "Cosine by Gold-Score Level"
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Settings in the model card."""
-        return {"levels": self.levels, "score_range": list(self.score_range)}
+def model_levels(
+    model: SentenceTransformer, sentences1: Sequence[str], sentences2: Sequence[str], scores: Sequence[float]
+) -> list[LevelCosines]:
+    """Return the same of a model on N graded pairs."""
+    first, second = (model.encode(list(side), convert_to_tensor=True) for side in (sentences1, sentences2))
+    return cosine_by_level(pairwise_cos_sim(first, second).cpu(), scores)
 
 
-def plot_cosine_density(
-    cosines: ArrayLike,
-    scores: ArrayLike,
-    *,
-    levels: int = 5,
-    score_range: tuple[float, float] = (0.0, 5.0),
-    ax: Axes | None = None,
-) -> Axes:
+def plot_cosine_density(cosines: ArrayLike, scores: ArrayLike, *, ax: Axes | None = None) -> Axes:
     """Draw the density of the cosines in each gold-score level (PaSeR, figure 5); the legend has mean and variance.
 
     A level with fewer than two different cosines has no density and gets a dashed line at its mean; an empty one gets
@@ -195,24 +88,18 @@ def plot_cosine_density(
 
     Args:
         cosines: (N,), the model's cosine of each pair.
-        scores: (N,), the gold score of each pair.
-        levels: number of levels of equal width.
-        score_range: lowest and highest possible gold score.
+        scores: (N,), the gold score of each pair, 0 to 5.
         ax: axes to draw on; None makes a new figure.
-
-    Raises:
-        ValueError: as for :func:`cosine_by_level`.
     """
-    x, gold = check_array("cosines", cosines, "N"), torch.as_tensor(check_array("scores", scores, "N"))
-    table = cosine_by_level(torch.as_tensor(x), gold, levels=levels, score_range=score_range)
-    index = score_levels(gold, levels, score_range).numpy()
+    x, levels = np.asarray(cosines, dtype=float), level_of(scores)
+    table = cosine_by_level(x, scores)
     ax = new_axes(ax)
     margin = 0.1 * (float(x.max() - x.min()) or 1.0)
     grid = np.linspace(max(x.min() - margin, -1.0), min(x.max() + margin, 1.0), 200)  # a cosine is at most 1
     looks = zip(shades(len(table)), line_styles(len(table)), strict=True)
     for level, (row, (colour, style)) in enumerate(zip(table, looks, strict=True)):
-        inside = x[index == level]
-        label = f"{row.low:g}-{row.high:g} ({row.mean:.2f} / {row.variance:.3f})"
+        inside = x[levels == level]
+        label = f"{row.name} ({row.mean:.2f} / {row.variance:.3f})"
         if len(np.unique(inside)) > 1:
             ax.plot(grid, gaussian_kde(inside)(grid), color=colour, linestyle=style, label=label)
         elif len(inside):

@@ -22,12 +22,13 @@ from st_extras.modules.lambda_search import (
     spearman_surface,
 )
 from st_extras.modules.repal import RepALPostProcessor
-from st_extras.plots.axes import COLOURS, check_array, check_increasing, new_axes, shades
+from st_extras.plots.axes import COLOURS, new_axes, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
+BATCH = 64
 
 
 def largest_eigenvalues(embeddings: Tensor, mean: Tensor, grid: Sequence[float]) -> Array:
@@ -54,8 +55,6 @@ def eigenvalue_curve(
     pairs: Sequence[tuple[str, str]],
     scores: Sequence[float],
     lambda_2_grid: Sequence[float],
-    *,
-    batch_size: int = 32,
 ) -> tuple[Array, Array]:
     """Return the largest eigenvalue and the Spearman correlation at each lambda_2 (the figure of appendix C.2).
 
@@ -64,14 +63,14 @@ def eigenvalue_curve(
         pairs: labelled pairs; the eigenvalue is that of the refined embeddings of all their sentences.
         scores: gold scores.
         lambda_2_grid: L weights of the corpus term.
-        batch_size: sentences per forward pass; each sentence is encoded once.
 
     Raises:
         ValueError: if the scores do not match the pairs or are all equal, or the model has no fitted
             ``RepALPostProcessor``.
     """
     pairs, scores = check_pairs(pairs, scores)
-    v, redundant, mean, processor = _fitted_parts(model, pairs, batch_size)
+    processor = fitted_processor(model)
+    v, redundant, mean = _parts(processor, pairs)
     sides = pair_sides(v, redundant)
     spearman = spearman_surface(*sides, mean.numpy(), scores, [processor.lambda_1], lambda_2_grid)[0]
     return largest_eigenvalues(v - processor.lambda_1 * redundant, mean, lambda_2_grid), spearman
@@ -84,7 +83,6 @@ def lambda_surface(
     *,
     lambda_1_grid: Sequence[float] = LAMBDA_1_GRID,
     lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
-    batch_size: int = 32,
 ) -> Array:
     """Return the Spearman correlation at every pair of weights, as ``RepALPostProcessor.tune`` searches it, (L1, L2).
 
@@ -94,27 +92,32 @@ def lambda_surface(
         scores: gold scores, not all equal.
         lambda_1_grid: L1 weights of the sentence term.
         lambda_2_grid: L2 weights of the corpus term.
-        batch_size: sentences per forward pass; each sentence is encoded once.
 
     Raises:
         ValueError: if the scores do not match the pairs or are all equal, or the model has no fitted
             ``RepALPostProcessor``.
     """
     pairs, scores = check_pairs(pairs, scores)
-    v, redundant, mean, _ = _fitted_parts(model, pairs, batch_size)
+    v, redundant, mean = _parts(fitted_processor(model), pairs)
     return spearman_surface(*pair_sides(v, redundant), mean.numpy(), scores, lambda_1_grid, lambda_2_grid)
 
 
-def _fitted_parts(
-    model: SentenceTransformer, pairs: Sequence[tuple[str, str]], batch_size: int
-) -> tuple[Tensor, Tensor, Tensor, RepALPostProcessor]:
-    """Return f(x) and f(x*) of all first, then all second sentences (2N, D), the corpus mean (D,), the processor."""
+def fitted_processor(model: SentenceTransformer) -> RepALPostProcessor:
+    """Return the RepAL module of a model.
+
+    Raises:
+        ValueError: if there is none, or it is not fitted.
+    """
     processor = next((module for module in model if isinstance(module, RepALPostProcessor)), None)
     if processor is None or not processor.corpus_size:
         raise ValueError("model must have a fitted RepALPostProcessor: RepALPostProcessor.attach(..., corpus=...).")
-    texts = [x for x, _ in pairs] + [y for _, y in pairs]
-    v, redundant = processor.parts(texts, batch_size=batch_size)
-    return v.double(), redundant.double(), processor.corpus_mean.double().cpu(), processor
+    return processor
+
+
+def _parts(processor: RepALPostProcessor, pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return f(x) and f(x*) of all first, then all second sentences (2N, D), and the corpus mean (D,)."""
+    v, redundant = processor.parts([x for x, _ in pairs] + [y for _, y in pairs], batch_size=BATCH)
+    return v.double(), redundant.double(), processor.corpus_mean.double().cpu()
 
 
 def plot_lambda_heatmap(
@@ -127,14 +130,8 @@ def plot_lambda_heatmap(
         lambda_2: (B,), strictly increasing weights of the corpus mean, drawn to the right.
         spearman: (A, B), from :func:`lambda_surface`.
         ax: axes to draw on; None makes a new figure.
-
-    Raises:
-        ValueError: if a grid does not increase, or a shape does not fit.
     """
-    first, second = check_increasing("lambda_1", lambda_1), check_increasing("lambda_2", lambda_2)
-    table = check_array("spearman", spearman, "N", "D")
-    if table.shape != (len(first), len(second)):
-        raise ValueError(f"spearman must be (lambda_1, lambda_2) = {(len(first), len(second))}, got {table.shape}.")
+    first, second, table = np.asarray(lambda_1), np.asarray(lambda_2), np.asarray(spearman)
     ax = new_axes(ax)
     mesh = ax.pcolormesh(second, first, table, shading="nearest", cmap=COLOURS)
     ax.figure.colorbar(mesh, ax=ax, label="Spearman correlation")
@@ -157,13 +154,9 @@ def plot_eigenvalue_curve(
         eigenvalues: (B,), the largest eigenvalue of the uncentred second moment at each weight.
         spearman: (B,), drawn on a second axis on the right, with its maximum marked; None draws no second axis.
         ax: axes to draw on; None makes a new figure.
-
-    Raises:
-        ValueError: if the grid does not increase, or the lengths differ.
     """
-    grid = check_increasing("lambda_2", lambda_2)
-    values = check_array("eigenvalues", eigenvalues, len(grid))
-    quality = None if spearman is None else check_array("spearman", spearman, len(grid))
+    grid, values = np.asarray(lambda_2), np.asarray(eigenvalues)
+    quality = None if spearman is None else np.asarray(spearman)
     ax = new_axes(ax)
     dark, light = shades(3)[0], shades(3)[1]
     (line,) = ax.plot(grid, values, color=dark, label="largest eigenvalue")

@@ -6,16 +6,15 @@ Source: the analyses in appendix C of RepAL (Shen et al., 2023), equations 4 and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_extras.checks import check_choice
 from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.text.keywords import build_extractor, keyword_spans
 from st_extras.text.words import find_words, replace_spans, word_spans
 
+BATCH = 64
 TRIVIAL_WORDS = ("the", "a", "to", "in", "some", "with", "and")
 """The words of the paper's table 5."""
 
@@ -34,38 +33,30 @@ def word_importance(
     model: SentenceTransformer,
     pairs: Sequence[tuple[str, str]],
     words: Sequence[Sequence[str]],
-    *,
-    delete_from: str = "first",
-    batch_size: int = 32,
 ) -> list[list[float]]:
     """Importance of words for the similarity of a pair (equation 4): sim(x, y) - sim(x/w, y), sim the cosine.
 
     Args:
         model: plain, or with RepAL attached (then all embeddings are refined).
         pairs: N pairs (x, y).
-        words: for each pair, the words w of x to delete (all their occurrences).
-        delete_from: "first" deletes w from x alone (equation 4), "both" from y too (the paper's footnote 2).
-        batch_size: texts per forward pass; each distinct text is encoded once.
+        words: for each pair, the words w of x to delete (all their occurrences). Each distinct text is encoded once.
 
     Returns:
         For each pair, the importance of each of its words, in units of the cosine (-2 to 2).
 
     Raises:
-        ValueError: if ``delete_from`` is not one of the two, ``words`` does not match ``pairs``, or an embedding is not
-            finite.
+        ValueError: if ``words`` does not match ``pairs``, or an embedding is not finite.
     """
-    check_choice("delete_from", delete_from, ("first", "both"))
     needed: dict[str, int] = {}
 
     def index(text: str) -> int:
         return needed.setdefault(text, len(needed))
 
     comparisons = [
-        [(index(x), index(y))]
-        + [(index(without_word(x, w)), index(without_word(y, w) if delete_from == "both" else y)) for w in own]
+        [(index(x), index(y)), *((index(without_word(x, word)), index(y)) for word in own)]
         for (x, y), own in zip(pairs, words, strict=True)
     ]
-    embeddings = model.encode(list(needed), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
+    embeddings = model.encode(list(needed), batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False)
     check_finite_embeddings(embeddings, list(needed))
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)  # (texts, D)
     importance = []
@@ -76,70 +67,39 @@ def word_importance(
     return importance
 
 
-def trivial_word_importance(
-    model: SentenceTransformer,
-    pairs: Sequence[tuple[str, str]],
-    words: Sequence[str] = TRIVIAL_WORDS,
-    *,
-    delete_from: str = "first",
-    batch_size: int = 32,
-) -> dict[str, float]:
-    """Mean importance of each word over the pairs whose first sentence contains it, times 100 (table 5).
+def trivial_word_importance(model: SentenceTransformer, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
+    """Mean importance of each of TRIVIAL_WORDS over the pairs whose first sentence contains it, times 100 (table 5).
 
     The paper's table has a column for the plain model, one for the model with RepAL, and their difference.
 
     Args:
         model: plain, or with RepAL attached.
         pairs: N pairs (x, y).
-        words: the words to look for; one that no first sentence contains is left out of the result.
-        delete_from: as for ``word_importance``.
-        batch_size: texts per forward pass.
     """
-    wanted = {word.lower() for word in words}
-    present = [[word for word in distinct_words(x) if word in wanted] for x, _ in pairs]
-    found = word_importance(model, pairs, present, delete_from=delete_from, batch_size=batch_size)
+    present = [[word for word in distinct_words(x) if word in TRIVIAL_WORDS] for x, _ in pairs]
     values: dict[str, list[float]] = {}
-    for own, importance in zip(present, found, strict=True):
+    for own, importance in zip(present, word_importance(model, pairs, present), strict=True):
         for word, value in zip(own, importance, strict=True):
             values.setdefault(word, []).append(value)
-    return {
-        word: 100 * sum(values[word.lower()]) / len(values[word.lower()]) for word in words if word.lower() in values
-    }
+    return {word: 100 * sum(values[word]) / len(values[word]) for word in TRIVIAL_WORDS if word in values}
 
 
-def redundancy_overlap_ratio(
-    model: SentenceTransformer,
-    pairs: Sequence[tuple[str, str]],
-    *,
-    keywords: Any = "jieba",
-    top: int = 5,
-    delete_from: str = "first",
-    batch_size: int = 32,
-) -> float:
+def redundancy_overlap_ratio(model: SentenceTransformer, pairs: Sequence[tuple[str, str]], *, top: int = 5) -> float:
     """Share of trivial words among the most important ones (equation 5): mean of |S(x) and T(x)| / |T(x)|, 0 to 1.
 
-    S(x) holds the words of x that no keyword covers, T(x) the ``top`` words of highest importance (ties by position;
-    all words of a shorter sentence). Pairs whose first sentence has no word are left out.
+    S(x) holds the words of x that no keyword of jieba covers, T(x) the ``top`` words of highest importance (ties by
+    position; all words of a shorter sentence). Pairs whose first sentence has no word are left out.
 
     Args:
         model: plain, or with RepAL attached.
-        pairs: pairs (x, y); the paper draws 300 from STS-B.
-        keywords: as for ``RepALPostProcessor.attach``.
+        pairs: pairs (x, y), one of them with a word in x; the paper draws 300 from STS-B.
         top: size of T.
-        delete_from: as for ``word_importance``.
-        batch_size: texts per forward pass.
-
-    Raises:
-        ValueError: if no first sentence has a word.
     """
-    extractor = build_extractor(keywords)
+    extractor = build_extractor("jieba")
     pairs = [pair for pair in pairs if distinct_words(pair[0])]
-    if not pairs:
-        raise ValueError("pairs must have a word in at least one of their first sentences, got none.")
     words = [distinct_words(x) for x, _ in pairs]
-    found = word_importance(model, pairs, words, delete_from=delete_from, batch_size=batch_size)
     total = 0.0
-    for (x, _), own, importance in zip(pairs, words, found, strict=True):
+    for (x, _), own, importance in zip(pairs, words, word_importance(model, pairs, words), strict=True):
         masked = keyword_spans(x, extractor)
         trivial = {
             x[start:end].lower()

@@ -7,23 +7,17 @@ from typing import Any
 
 import matplotlib as mpl
 
-from benchmarks.pictures import costs, curves, search, spaces
+from benchmarks.pictures import costs, search, spaces
 from benchmarks.records import ROOT
 
 DOCS = ROOT.parent / "docs"
 PICTURES: dict[str, Callable[[], Any]] = {
-    "training_curves.png": lambda: curves.draw_families(curves.mean_curves(), "step"),
-    "training_seconds.svg": lambda: curves.draw_families(
-        curves.timed_curves(), "seconds of training steps", xscale="log"
-    ),
-    "label_free_selection.png": lambda: curves.draw_picked(*curves.picked_curves()),
     "cosine_levels.svg": lambda: spaces.draw_levels(spaces.levels()),
-    "neighborhoods.png": lambda: spaces.draw_neighborhoods(spaces.neighborhoods()),
     "adapted_neighbours.svg": lambda: spaces.draw_topics(spaces.topics()),
     "training_costs.svg": lambda: costs.draw_trainings(costs.trainings()),
     "adapted.svg": lambda: costs.draw_adapted(costs.adapted_scores()),
     "hybrid.svg": lambda: search.draw_gains(search.gains()),
-    "domain_costs.svg": lambda: costs.draw_domains(costs.domain_gains(), costs.domain_seconds()),
+    "domain_gains.svg": lambda: costs.draw_domains(costs.domain_gains()),
 }
 """File name -> figure. Backgrounds are white, so that they are read on a dark page too."""
 
@@ -37,6 +31,5 @@ def draw() -> None:
     mpl.rcParams["svg.hashsalt"] = "st_extras"  # the same file at every run
     for name, make in PICTURES.items():
         figure = make()
-        same = {"Date": None} if name.endswith(".svg") else {"Software": None}
-        figure.savefig(DOCS / name, dpi=110, metadata=same)
+        figure.savefig(DOCS / name, metadata={"Date": None})
         plt.close(figure)

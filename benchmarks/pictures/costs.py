@@ -1,4 +1,4 @@
-"""Cost beside gain: of the trainings on sentence similarity, and of the rows of the domain study."""
+"""Gain beside cost of the trainings on sentence similarity, and gains on the domains."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.pictures.curves import rows, seconds_per_step, wrapped
-from benchmarks.records import long_table, records
-from benchmarks.tables.domains import ADAPT, DOMAINS, EARLIER, TRANSFORM, row
+from benchmarks.records import long_table
+from benchmarks.tables.cost import SPEED
+from benchmarks.tables.domains import ADAPT, DOMAINS, TRANSFORM, row
 from benchmarks.tables.render import values
-from benchmarks.tables.sources import BASE, LAYERS, SIF, TFIDF, TRAINED
+from benchmarks.tables.sources import LAYERS, SIF, TFIDF, TRAINED
 
+STEP = {
+    "SimCSE": "simcse",
+    "DCLR": "dclr, table",
+    "DCLR, no guide": "dclr",
+    "AdCSE": "adcse",
+    "AdCSE, no head": "adcse, no head",
+    "AdCSE, searched: no head, adversaries from features at 0.3": "adcse, no head",
+    "ConSERT": "consert",
+    "SLT-FAI over SimCSE": "slt-fai",
+    "PaSeR, searched: no MLM, decoder at 1e-3": "paser, no mlm",
+    "PaSeR, searched: frozen for 100 steps, at 3e-4": "paser, no mlm",
+}
+"""The measured step of a row; SLT-FAI over ConSERT and the combination have none."""
 ENCODERS = {
     "minilm": "all-MiniLM-L6-v2 (tuned)",
     "layers3": "its first three layers (raw)",
@@ -20,9 +33,7 @@ ENCODERS = {
 MARKERS = {"minilm": ("o", "black"), "layers3": ("s", "0.6"), "own": ("^", "white")}
 """Marker and its colour, by encoder of the domain study."""
 NAMED = {"banking77": "Banking77", "clinc150": "CLINC150", "stackoverflow": "StackOverflow"}
-LEAST = 0.05  # seconds; records hold tenths
-SHARED = {"centred"}
-"""Rows whose recorded seconds include encoding the texts, which the rows after them do not repeat."""
+EARLIER = ("adapt", "adapt, general use given up")
 
 
 def trainings() -> dict[str, tuple[list[float], float | None]]:
@@ -30,11 +41,12 @@ def trainings() -> dict[str, tuple[list[float], float | None]]:
 
     Seconds are those of the training steps; None where the speed was not measured.
     """
-    pace = seconds_per_step()
-    found: dict[str, tuple[list[float], float | None]] = {BASE: (values(TRAINED[BASE][LAYERS], ["average"]).all(), 0.0)}
-    for label, of in rows().items():
-        steps = statistics.mean(values(of, ["best_step"]).all())
-        found[label] = (values(of, ["average"]).all(), pace[label] * steps if label in pace else None)
+    found: dict[str, tuple[list[float], float | None]] = {}
+    for label, of in TRAINED.items():
+        if label not in (TFIDF, SIF):
+            steps = statistics.mean(values(of[LAYERS], ["best_step"]).all())
+            averages = values(of[LAYERS], ["average"]).all()
+            found[label] = (averages, seconds_of(label) * steps if label in STEP or not steps else None)
     return found
 
 
@@ -56,21 +68,28 @@ def draw_trainings(rows: Mapping[str, tuple[list[float], float | None]]) -> Any:
     for label in (TFIDF, SIF):
         average = values(TRAINED[label][LAYERS], ["average"]).all()[0]
         gain.axvline(average, color="tab:red", linestyle="-.", linewidth=1)
-        name = wrapped(label)
+        name = label.replace(" of ", " of\n", 1).replace(", ", ",\n")
         where = {"ha": "right"} if name.startswith("TF") else {"ha": "left"}
         gain.annotate(
             name, (average, 0), xytext=(-3 if name.startswith("TF") else 3, 0), textcoords="offset points",
             fontsize="x-small", va="center", color="tab:red", **where,
         )  # fmt: skip
-    finish(gain, cost, list(rows), "seven STS sets, Spearman x 100", "seconds of training to the weights kept")
+    titles = {gain: "seven STS sets, Spearman x 100", cost: "seconds of training to the weights kept"}
+    finish(titles, list(rows))
     cost.set_xlim(0, 1.2 * max(seconds or 0.0 for _, seconds in rows.values()))
     return figure
+
+
+def seconds_of(label: str) -> float:
+    """Return the seconds of a step of 64 sentences; 0 for the base model."""
+    return float(values(SPEED, [f"cases/{STEP[label]}/median_ms"]).all()[0]) / 1000 if label in STEP else 0.0
 
 
 def domain_gains() -> dict[str, dict[str, float]]:
     """Return, by row and encoder, the gain over the base model, of rows that all three domains have.
 
-    Trainings that the transform follows are left out: they lie beside the transform alone.
+    Trainings that the transform follows are left out: they lie beside the transform alone. So is what ``adapt`` chose
+    by an earlier rule.
 
     The gain is that of the mean score of 1-NN accuracy, V-measure and MAP@R, over seeds and then over domains.
     """
@@ -84,60 +103,36 @@ def domain_gains() -> dict[str, dict[str, float]]:
                 scores = means[method].get(of)
                 if method != "start" and scores is not None and len(scores) == len(DOMAINS):
                     found.setdefault(method, {})[name] = float((scores - base).mean())
-    return {method: gains for method, gains in found.items() if not method.endswith(f", then {TRANSFORM}")}
+    return {
+        method: gains
+        for method, gains in found.items()
+        if method not in EARLIER and not method.endswith(f", then {TRANSFORM}")
+    }
 
 
-def domain_seconds() -> dict[str, dict[str, float]]:
-    """Return, by row and encoder, the least seconds of its records, beyond encoding the texts once.
-
-    The least, because the row that is run first also does, and is charged with, what the others share.
-    """
-    found: dict[str, dict[str, float]] = {}
-    for record in records("domains"):
-        seconds = record.get("seconds")
-        if seconds is not None and record["row"] not in SHARED:
-            row = found.setdefault(record["row"], {})
-            row[record["encoder"]] = min(seconds, row.get(record["encoder"], seconds))
-    return found
-
-
-def draw_domains(gains: Mapping[str, Mapping[str, float]], seconds: Mapping[str, Mapping[str, float]]) -> Any:
-    """Draw gains on the left and seconds on the right, a marker for each encoder; the first encoder orders the rows."""
+def draw_domains(gains: Mapping[str, Mapping[str, float]]) -> Any:
+    """Draw the gains, a marker for each encoder; the first encoder orders the rows."""
     from matplotlib import pyplot as plt
 
     first = next(iter(MARKERS))
     rows = sorted(gains, key=lambda row: gains[row].get(first, float("-inf")), reverse=True)
-    figure, (gain, cost) = plt.subplots(
-        1, 2, figsize=(10, 0.29 * len(rows) + 1.6), sharey=True, layout="constrained", width_ratios=(3, 2)
-    )
+    figure, ax = plt.subplots(figsize=(8, 0.29 * len(rows) + 1.6), layout="constrained")
     for number, (encoder, (marker, colour)) in enumerate(MARKERS.items()):
-        style: dict[str, Any] = {"linestyle": "", "color": "black", "markerfacecolor": colour, "markersize": 6}
         own = [(place, row) for place, row in enumerate(rows) if encoder in gains[row]]
         lift = 0.22 * (number - 1)  # so that equal values can be told apart
-        gain.plot(
+        ax.plot(
             [gains[row][encoder] for _, row in own],
             [place + lift for place, _ in own],
             marker,
             label=ENCODERS[encoder],
-            **style,
+            linestyle="",
+            color="black",
+            markerfacecolor=colour,
+            markersize=6,
         )
-        timed = [(place, row) for place, row in own if encoder in seconds.get(row, {})]
-        cost.plot(
-            [max(seconds[row][encoder], LEAST) for _, row in timed],
-            [place + lift for place, _ in timed],
-            marker,
-            **style,
-        )
-    gain.axvline(0, color="0.5", linewidth=1)
-    finish(
-        gain,
-        cost,
-        [f"{name}, earlier rule" if name == EARLIER else name for name in rows],
-        "gain over the base model (1-NN, V-measure, MAP@R; x 100)",
-        "seconds beyond encoding the texts",
-    )
-    cost.set_xscale("log")
-    gain.legend(fontsize="x-small", loc="upper left")
+    ax.axvline(0, color="0.5", linewidth=1)
+    finish({ax: "gain over the base model (1-NN, V-measure, MAP@R; x 100)"}, rows)
+    ax.legend(fontsize="x-small", loc="upper left")
     return figure
 
 
@@ -171,14 +166,14 @@ def draw_adapted(scores: Mapping[str, tuple[float, float]]) -> Any:
     return figure
 
 
-def finish(gain: Any, cost: Any, labels: list[str], left: str, right: str) -> None:
-    """Label both panels, the first row on top, with a thin line for each."""
-    gain.set_yticks(range(len(labels)), labels=labels, fontsize="small")
-    gain.invert_yaxis()
-    gain.set_xlabel(left, fontsize="small")
-    cost.set_xlabel(right, fontsize="small")
-    for ax in (gain, cost):
+def finish(titles: Mapping[Any, str], labels: list[str]) -> None:
+    """Label panels, the first row on top, with a thin line for each."""
+    for ax, title in titles.items():
+        ax.set_xlabel(title, fontsize="small")
         ax.grid(axis="y", color="0.9", linewidth=0.8)
         ax.set_axisbelow(True)
         ax.spines[["top", "right", "left"]].set_visible(False)
         ax.tick_params(axis="y", length=0)
+    ax = next(iter(titles))
+    ax.set_yticks(range(len(labels)), labels=labels, fontsize="small")
+    ax.invert_yaxis()

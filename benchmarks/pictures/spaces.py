@@ -9,17 +9,11 @@ import numpy as np
 
 from benchmarks.figures.cosine_levels import plot_cosine_density
 from benchmarks.records import records
-from st_extras.plots.maps import draw_moves
 
 
 def levels() -> dict[str, Any]:
     """Return the record of the cosines of graded pairs."""
     return records("spaces", "cosine_levels")[0]
-
-
-def neighborhoods() -> dict[str, Any]:
-    """Return the record of texts before and after ``adapt``."""
-    return records("spaces", "neighborhoods")[0]
 
 
 def draw_levels(record: dict[str, Any]) -> Any:
@@ -39,15 +33,6 @@ def draw_levels(record: dict[str, Any]) -> Any:
         )  # fmt: skip
         ax.set_ylim(top=1.55 * ax.get_ylim()[1])
         ax.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def draw_neighborhoods(record: dict[str, Any]) -> Any:
-    """Draw texts with their nearest neighbours before and after."""
-    from matplotlib import pyplot as plt
-
-    figure, ax = plt.subplots(figsize=(10, 4.8), layout="constrained")
-    draw_moves(ax, [tuple(move) for move in record["moves"]], record["count"])
     return figure
 
 

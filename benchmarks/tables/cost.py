@@ -1,8 +1,8 @@
-"""Tables of time and memory: a training step, RepAL's ways to encode, large batches, corpora and several processes."""
+"""Tables of time and memory: a training step, RepAL's ways to encode, large batches, corpora and hybrid search."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from benchmarks.records import records
 from benchmarks.tables.render import Part, Table, number, picked
@@ -11,11 +11,6 @@ SPEED = ({"study": "speed", "run": "20261123-022106"},)
 """The newest measurement of all steps."""
 MNRL = "mnrl, two columns"
 WHOLE, TIMES = number("{:.0f}"), picked("{:.2f} x".format)
-
-
-def beside_what_it_needs(ratios: dict[str, dict[str, float]]) -> str:
-    """Write the ratios of a step to the bare passes that it cannot do without."""
-    return ", ".join(f"{ratio['median']:.2f} x {name}" for name, ratio in ratios.items() if name != MNRL)
 
 
 def conditions() -> str:
@@ -27,30 +22,25 @@ def conditions() -> str:
     )
 
 
-NEEDS: tuple[str, Part] = (
-    "beside what it needs",
-    {"metric": "cases/<case>/ratios", "show": picked(beside_what_it_needs)},
-)
-
-
-def steps(*cases: str, needs: bool = True) -> Table:
-    """Return the table of some steps: milliseconds, beside the passes that they need and beside MNRL, and memory.
+def steps(*cases: str, beside: str = MNRL, note: Callable[[], str] | str = "") -> Table:
+    """Return the table of some steps: milliseconds, beside another step, and memory.
 
     Args:
         cases: of ``benchmarks.speed_cases``.
-        needs: show the passes; without them, a line on how the steps were measured is under the table.
+        beside: the case that they are compared with.
+        note: stands under the table.
     """
-    columns: list[tuple[str, Part]] = [("ms", {"metric": "cases/<case>/median_ms", "show": WHOLE})]
-    columns += [NEEDS] if needs else []
-    columns += [
-        ("beside MNRL", {"metric": f"cases/<case>/ratios/{MNRL}/median", "show": TIMES}),
+    title = {MNRL: "beside MNRL"}.get(beside, f"beside {beside}")
+    columns: list[tuple[str, Part]] = [
+        ("ms", {"metric": "cases/<case>/median_ms", "show": WHOLE}),
+        (title, {"metric": f"cases/<case>/ratios/{beside}/median", "show": TIMES}),
         ("MiB", {"metric": "cases/<case>/peak_mib", "show": WHOLE}),
     ]
     rows: dict[str, Part] = {case: {"of": SPEED, "fill": {"case": case}} for case in cases}
-    return Table("step", rows, columns, note="" if needs else conditions)
+    return Table("step", rows, columns, note=note)
 
 
-STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", needs=False)
+STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", note=conditions)
 METHODS = {
     "simcse": steps(MNRL, "simcse", "simcse, 4 length buckets"),
     "dclr": steps(MNRL, "simcse", "dclr", "dclr, table", "dclr, model", "GISTEmbed"),
@@ -58,7 +48,7 @@ METHODS = {
     "consert": steps(MNRL, "simcse", "consert"),
     "slt-fai": steps(MNRL, "simcse", "consert", "slt-fai", "slt-fai over adcse"),
     "paser": steps(MNRL, "simcse", "paser", "paser, no mlm", "TSDAE"),
-    "repal": steps("encode", "repal", "repal pooled"),
+    "repal": steps("encode", "repal", "repal pooled", beside="encode"),
 }
 """By the name of a page."""
 
@@ -106,44 +96,4 @@ SEARCH = Table(
         for size in (100_000, 1_000_000)
     },
     [(f"{title}, MiB", {"metric": f"mib/<size>/{name}", "show": WHOLE}) for title, name in _SEARCH.items()],
-)
-
-_PROCESSES = ({"study": "scale", "run": "speed-20261123-020954"},)
-
-
-def bound(work: dict[str, Any]) -> str:
-    """Write what share of the time the part takes that bounds the speed."""
-    return f"{work['floor share']:.0%} is {work['bound']}"
-
-
-def measured_processes() -> str:
-    """Return a line on how the processes were measured."""
-    (record,) = (record for record in records("scale") if record["run"] == _PROCESSES[0]["run"])
-    return f"Sentences per second, medians of {record['rounds']} rounds. {record['machine']}."
-
-
-_SPEED = picked("{:,.0f}".format)
-PROCESSES = Table(
-    ("work", "processes", "sentences"),
-    {
-        (work, processes, sizes): {
-            "of": {"all": _PROCESSES} | ({"one": _PROCESSES} if processes == "1" else {}),
-            "fill": {"work": work, "processes": processes},
-        }
-        for work, sizes in {
-            "training": "640 and 2,560",
-            "encoding": "2,000 and 10,000",
-            "counting": "50,000 and 250,000",
-            "masking": "20,000 and 100,000",
-        }.items()
-        for processes in ("1", "2")
-    },
-    [
-        *(
-            (title, {"which": "all", "metric": f"works/<work>/<processes>/{title}", "show": _SPEED})
-            for title in ("small", "large", "once started")
-        ),
-        ("what bounds it", {"which": "one", "metric": "works/<work>", "show": picked(bound)}),
-    ],
-    note=measured_processes,
 )

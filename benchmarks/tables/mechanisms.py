@@ -15,7 +15,6 @@ from benchmarks.tables.render import (
     runs,
     spread,
 )
-from benchmarks.tables.similarity import BOTH_TERMS, after
 from benchmarks.tables.sources import COMBINED, FROZEN, LAYERS, OWN, PHRASES, TRAINED
 
 EVERY_50 = 50
@@ -68,10 +67,6 @@ def question(
             (f"minus {first}", {"metric": metric, "show": gain, "minus": baseline}),
         ]
     return Table("", {label: {"of": of} for label, of in rows.items()}, columns)
-
-
-def _on(encoder: str, *labels: str) -> dict[str, Runs]:
-    return {label: TRAINED[label][encoder] for label in labels}
 
 
 SIMCSE, OWN_SIMCSE = TRAINED["SimCSE"][LAYERS], TRAINED["SimCSE"][OWN]
@@ -160,26 +155,4 @@ SPARED = question(
     },
     "SimCSE",
     SIMCSE,
-)
-BESIDE = question(
-    {
-        "SimCSE on PaSeR's rows": runs("mechanisms_paser/simcse-on-its-rows"),
-        "SimCSE beside phrases": runs("mechanisms_paser/simcse-with-phrases"),
-        "SimCSE": SIMCSE,
-    },
-    "SimCSE on PaSeR's rows",
-    runs("mechanisms_paser/simcse-on-its-rows"),
-)
-EXACT = Table(
-    "after",
-    {
-        "SimCSE with a head": {"of": runs("mechanisms_heads/simcse-head")},
-        "SimCSE, positive not in the denominator": {"of": runs("mechanisms_dclr/simcse-no-positive")},
-        "ConSERT, positive not in the denominator": {"of": runs("mechanisms_dclr/consert-no-positive")},
-    },
-    [
-        ("seeds", {"metric": after("plain"), "show": count}),
-        *((step, {"metric": after(step), "show": spread}) for step in ("plain", "RepAL", BOTH_TERMS)),
-        ("exact minus pooled", {"metric": after("RepAL"), "minus_metric": after(BOTH_TERMS), "show": gain}),
-    ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.records import records, studies
-from benchmarks.statistics import best, regret
+from benchmarks.statistics import regret
 from benchmarks.tables.render import Table, of_texts
 from st_extras.evaluation.selection import SIGNAL
 
@@ -45,11 +45,6 @@ def recorded() -> list[tuple[str, str, str, Checkpoints]]:
         for record in records(study)
         if "checkpoints" in record
     ]
-
-
-def picked_step(checkpoints: Checkpoints) -> int:
-    """Return the step that the signal picks."""
-    return int(checkpoints[best(signal(checkpoints))]["step"])
 
 
 def selection_table() -> Table:

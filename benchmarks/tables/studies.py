@@ -15,10 +15,12 @@ from benchmarks.tables.render import Sentence, Table, of_texts
 MEASURED = {
     "large_batches": "time and memory of gradient caching",
     "preparation": "speed of masking phrases and counting tokens",
-    "scale": "memory and speed as a corpus grows, one process and two",
+    "repal_pairs": "RepAL with and without the pairs that STS-B dev holds too",
+    "retrieval": "search: transforms, means and BM25 on seven collections; replaced by hybrid and search_choices",
+    "scale": "memory as a corpus grows, hybrid search; older: speed of one process and two",
     "speed": "time and memory of a training step",
 }
-"""Records without a configuration: what ``python -m benchmarks speed`` and ``scale`` measured."""
+"""Records without a configuration: of the commands ``speed`` and ``scale``, and of programs that were replaced."""
 
 
 def about(study: str) -> str:

@@ -1,10 +1,7 @@
 """What the tests of the benchmarks share: their marker, records made by hand, and what makes a command short."""
 
 import sys
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -53,7 +50,7 @@ def tiny_folder(tmp_path_factory):
 @pytest.fixture
 def tiny_minilm(tiny_folder, monkeypatch):
     """A tiny random encoder in place of the packaged MiniLM."""
-    modules = ("st_extras.samples.encoder", "benchmarks.building", "benchmarks.scale_corpus", "benchmarks.speed_bench")
+    modules = ("st_extras.samples.encoder", "benchmarks.building", "benchmarks.scale", "benchmarks.speed_bench")
     for module in modules:
         monkeypatch.setattr(f"{module}.packaged_minilm", lambda: tiny_folder)
     return tiny_folder
@@ -69,15 +66,3 @@ def write_data(folder: Path) -> None:
     for name, rows in sets.items():
         lines = [f"sample\t{score}\t{first}\t{second}" for first, second, score in rows]
         (folder / f"{name}.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *lines]), encoding="utf8")
-
-
-class InThisProcess(Executor):
-    """In place of a pool of fresh processes: does each task at once, in this one."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        """Take what a pool of processes takes."""
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(function(*arguments, **options))
-        return future

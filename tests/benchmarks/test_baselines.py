@@ -1,11 +1,14 @@
-"""Other people's losses: the rows that they get, what they train."""
+"""Baselines and losses by others: the rows that they get, and what they train."""
 
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import baselines, building
-from tests.fixtures import SENTENCES
+from benchmarks.controls import DistillationLoss
+from st_extras.encoders import EmbeddingTable
+from tests.fixtures import SENTENCES, build_encoder
 
 
 def test_damaged_rows_keep_some_of_the_words_in_order():
@@ -36,3 +39,21 @@ def test_the_guide_of_gist_is_frozen(encoder, tmp_path):
     assert loss.margin == 0.1
     assert not any(parameter.requires_grad for parameter in loss.guide.parameters())
     assert not loss.guide.training
+
+
+def test_both_terms_of_distillation_as_loops(tmp_path):
+    model = build_encoder(tmp_path / "student", dropout=0.0, seed=1)
+    teacher = build_encoder(tmp_path / "teacher", seed=2)
+    table = EmbeddingTable.compute(model, teacher, SENTENCES, show_progress_bar=False)
+    loss = DistillationLoss(model, complementary_table=table, weight=0.5)
+    with torch.no_grad():
+        terms = loss([model.preprocess(SENTENCES)])
+    ours = torch.from_numpy(model.encode(SENTENCES, normalize_embeddings=True)).double()
+    theirs = torch.from_numpy(teacher.encode(SENTENCES, normalize_embeddings=True)).double()
+    expected = 0.0
+    for own, other in zip(ours.tolist(), theirs.tolist(), strict=True):
+        expected += 0.5 * sum((a - b) ** 2 for a, b in zip(own, other, strict=True)) / len(SENTENCES)
+    assert expected > 0.01
+    assert float(terms["distillation"]) == pytest.approx(expected, rel=1e-5)
+    with torch.no_grad():
+        assert float(terms["contrastive"]) == pytest.approx(float(loss.simcse([model.preprocess(SENTENCES)])), rel=1e-5)

@@ -2,14 +2,13 @@
 
 import copy
 import functools
-import itertools
 import json
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import building, paser_rows
+from benchmarks import building
 from benchmarks.studies import named_study, study_names
 from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
@@ -44,8 +43,6 @@ def folder(tmp_path_factory):
     for name in {part["frequencies"] for part in settings if "frequencies" in part}:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         FrequencyTable.count(SENTENCES, model.tokenizer).save(folder / name)
-    pairs = [f"tiny\t{4 + len(a) % 2}\t{a}\t{b}" for a, b in itertools.pairwise(SENTENCES)]
-    (folder / "stsb_train.tsv").write_text("\n".join(["subset\tscore\tsentence1\tsentence2", *pairs]), encoding="utf8")
     return folder
 
 
@@ -72,12 +69,12 @@ def tags(tokens: list[str]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("study", "name"), ROWS, ids=[f"{study['name']}/{name}" for study, name in ROWS])
 def test_a_step_of_every_distinct_setting(study, name, folder, start, monkeypatch):
     monkeypatch.setattr(building, "EDA", functools.partial(EDA, synonyms={"cat": ["dog"]}))  # instead of WordNet
-    monkeypatch.setattr(paser_rows, "lexicon_tags", tags)  # instead of TextBlob
+    monkeypatch.setattr(building, "lexicon_tags", tags)  # instead of TextBlob
     method = study["training"] | study["methods"][name]
     model = start(study["encoder"] | method.get("encoder", {}))
     weights = dict.fromkeys([*study["methods"], "minilm"], folder / "encoder")
     loss = building.make_loss(model, method, SENTENCES, weights, folder)
-    rows = building.training_rows(model, method, SENTENCES, 0, folder)
+    rows = building.training_rows(model, method, SENTENCES, 0)
     columns = [SENTENCES] if rows is SENTENCES else [list(rows[column]) for column in rows.column_names]
     if "masking" in method:
         loss.decoder_warmup_steps = 0  # in which no gradient reaches the encoder

@@ -1,11 +1,15 @@
-"""The text that is trained or fitted on, without the sentences of the sets that are scored."""
+"""The text that is fitted on, the pairs that are scored, and pairs that two sets have in common."""
 
 import pytest
 
+from benchmarks import pairs
 from benchmarks.fitted_text import spaced, thinned, without_sentences
 from st_extras.evaluation import STSDataset
 
 PAIRS = STSDataset("tests", ["A cat sat .", "the dog"], ["a bird", "It 's red"], [1.0, 2.0], ["a", "a"])
+DEV = STSDataset("stsb_dev", ["a", "b", "c", "a"], ["x", "y", "z", "x"], [1, 2, 3, 4], ["g"] * 4)
+ONE = STSDataset("one", ["x", "b", "p", "q"], ["a", "z", "p", "r"], [1, 2, 3, 4], ["one"] * 4)  # x-a, turned round
+TWO = STSDataset("two", ["c", "c", "a"], ["z", "z", "b"], [1, 2, 3], ["two"] * 3)  # c-z, twice
 
 
 def test_sentences_are_left_out_whatever_their_case_and_punctuation():
@@ -15,7 +19,7 @@ def test_sentences_are_left_out_whatever_their_case_and_punctuation():
 
 
 def test_a_text_of_test_sentences_alone_is_refused():
-    with pytest.raises(ValueError, match="got 2 that they hold: leave out the variants"):
+    with pytest.raises(ValueError, match=r"^text must"):
         without_sentences(["a bird", "the dog ."], [PAIRS])
 
 
@@ -28,3 +32,16 @@ def test_of_a_set_as_many_pairs_are_left_as_are_asked_for():
     few = thinned(PAIRS, {"others": 2, "tests": 1})
     assert (few.sentences1, few.sentences2, few.scores) == (["A cat sat ."], ["a bird"], [1.0])
     assert thinned(PAIRS, {"tests": 2}).scores == thinned(PAIRS, {}).scores == [1.0, 2.0]
+
+
+def test_shared_pairs_are_counted_in_either_order():
+    assert pairs.shared_pairs(ONE, DEV).tolist() == [True, False, False, False]
+    assert pairs.shared_pairs(TWO, DEV).tolist() == [True, True, False]
+    assert pairs.overlap_counts(DEV, [ONE, TWO]) == {
+        "distinct": 3,  # a-x is there twice
+        "in_tests": 2,
+        "sets": {"one": {"pairs": 4, "shared": 1}, "two": {"pairs": 3, "shared": 2}},
+    }
+    assert pairs.overlap_counts(DEV, [DEV])["in_tests"] == 3
+    written = STSDataset("three", ["X !", "b", "b y"], ["A", "y z", ""], [1, 2, 3], ["three"] * 3)
+    assert pairs.shared_pairs(written, DEV).tolist() == [True, False, False]

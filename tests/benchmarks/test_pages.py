@@ -3,11 +3,8 @@
 import math
 import statistics
 
-import pytest
-
 from benchmarks.records import records
 from benchmarks.tables import pages
-from benchmarks.tables.studies import index_table, record_counts, studies_of
 
 
 def shown() -> dict[str, list[str]]:
@@ -31,8 +28,6 @@ def test_a_page_that_differs_is_seen_and_written(tmp_path, monkeypatch):
     assert "old" in page.read_text()
     assert pages.write() == [page]
     assert pages.write(only_check=True) == []
-    with pytest.raises(ValueError, match="'no such'"):
-        pages.table("no such")
 
 
 def test_the_main_table_by_hand():
@@ -49,11 +44,3 @@ def test_the_main_table_by_hand():
     row = f"| DCLR | 5 | {statistics.mean(dclr.values()):.2f} ± {statistics.stdev(dclr.values()):.2f} | "
     row += f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}] | +1.90 |"
     assert row in pages.table("main").written().splitlines()
-
-
-def test_the_index_counts_every_record_and_knows_who_reads_it():
-    lines = index_table().written().splitlines()[2:]
-    counted = {cells[0].strip("`"): int(cells[2]) for line in lines if (cells := line.strip("| ").split(" | "))}
-    assert {name: count for name, count in counted.items() if count} == record_counts()
-    assert studies_of(pages.table("claims")) >= {"foundation", "more_seeds", "repal", "own_encoder_better"}
-    assert any("`foundation`" in line and "(../docs/results.md)" in line for line in lines)

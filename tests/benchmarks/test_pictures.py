@@ -1,6 +1,5 @@
 """What the pictures draw equals the records."""
 
-import statistics
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 from benchmarks import pictures  # noqa: E402
-from benchmarks.pictures import curves  # noqa: E402
+from benchmarks.pictures import costs  # noqa: E402
 from benchmarks.records import records  # noqa: E402
+from benchmarks.tables.cost import SPEED  # noqa: E402
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LARGEST = 200_000  # bytes
@@ -24,13 +24,12 @@ def _figures_closed():
     plt.close("all")
 
 
-def test_curves_are_the_means_of_the_records():
-    steps, values = curves.mean_curves()["SimCSE"]
-    found = [
-        dict(record["curve"]) for study in ("foundation", "more_seeds") for record in records(study, "simcse-[0-9]")
-    ]
-    assert steps[:2] == [0, 25]
-    assert values[1] == pytest.approx(statistics.mean(curve[25] for curve in found))
+def test_a_training_is_drawn_as_it_is_recorded():
+    averages, seconds = costs.trainings()["SimCSE"]
+    of_study = [one for study in ("foundation", "more_seeds") for one in records(study, "simcse-[0-9]")]
+    assert {one["average"] for one in of_study} <= set(averages)
+    (speed,) = records("speed", SPEED[0]["run"])
+    assert 25 <= seconds / speed["cases"]["simcse"]["median_ms"] * 1000 <= 400  # steps
 
 
 @pytest.mark.slow

@@ -55,12 +55,12 @@ def test_an_encoder_is_damaged_by_pairs_of_a_label(encoder):
     assert not torch.equal(before, torch.cat([p.detach().flatten() for p in encoder.parameters()]))
 
 
-def made(base: float, generals: list[float], gains: list[float], means: list[float], name: str = "") -> tables.Cell:
+def made(base: float, generals: list[float], gains: list[float]) -> tables.Cell:
     rows = {
-        row: {"mean": mean, "general": general, "gain": gain, "low": gain - 0.02}
-        for row, mean, general, gain in zip(tables.STRENGTHS, means, generals, gains, strict=True)
+        row: {"general": general, "gain": gain, "low": gain - 0.02}
+        for row, general, gain in zip(tables.STRENGTHS, generals, gains, strict=True)
     }
-    return {"encoder": "minilm", "domain": name, "rows": rows | {"start": {"mean": 50.0, "general": base}}}
+    return {"rows": rows | {"start": {"general": base}}}
 
 
 @pytest.mark.parametrize("budget", [2.0, 0.5])
@@ -74,9 +74,8 @@ def test_the_rule_is_that_of_adapt(budget):
     drawn, seen = random.Random(0), set()
     for _ in range(200):
         base = drawn.choice([20.0, 80.0])
-        cell = made(
-            base, [base - drawn.uniform(-1, 2.5) for _ in NAMES], sorted(drawn.random() / 5 for _ in NAMES), [0] * 4
-        )
+        generals = [base - drawn.uniform(-1, 2.5) for _ in NAMES]
+        cell = made(base, generals, sorted(drawn.random() / 5 for _ in NAMES))
         lost = {name: None if base < 30 else base - cell["rows"][name]["general"] for name in NAMES}
         tried = [name for name in NAMES if name != "white" or choice.is_tried(lost["medium"], budget, by_labels=False)]
         results = []
@@ -88,22 +87,6 @@ def test_the_rule_is_that_of_adapt(budget):
         seen.add(tables.by_rule(cell, budget))
         assert tables.by_rule(cell, budget) == ("start" if index is None else results[index].name)
     assert seen == {"start", *NAMES}
-
-
-def test_a_share_is_chosen_on_the_other_domains():
-    """Whitening harms where medium loses 1 point, and helps where it loses 0.2 (1/8) and 0.4 (1/4 of 2 points)."""
-    gains = [0.1, 0.2, 0.3, 0.5]
-    harmed = [made(80, [80, 80, 79, 78.5], gains, [51, 52, 53, 40], name) for name in tables.DOMAINS]
-    helped = [
-        made(80, [80, 80, 80 - lost, 79], gains, [51, 52, 53, 60], name)
-        for name, lost in zip(tables.DOMAINS, (0.2, 0.4, 0.2), strict=True)
-    ]
-    found = [*harmed, *helped]
-    assert [tables.on_the_others(found, name, 2.0) for name in tables.DOMAINS] == [["1/4"], ["1/8", "1/4"], ["1/4"]]
-    smallest, largest = (tables.chosen_on_the_others(found, 2.0, which) for which in (0, -1))
-    assert [smallest(cell) for cell in helped] == ["white", "medium", "white"]
-    assert [largest(cell) for cell in found] == ["medium"] * 3 + ["white"] * 3
-    assert tables.by_labels(helped[0], budget=0.9) == "medium"
 
 
 def test_expected_points_are_those_of_the_records():

@@ -8,38 +8,24 @@ import pytest
 
 from benchmarks import __main__ as entrance
 from benchmarks import studies
-from benchmarks.building import loss_class
 from benchmarks.studies import Options, named_study, study_names
 from st_extras.evaluation import STSDataset
 
-MASKING = {"top_k", "augmentation", "phrases", "positives", "at_least", "on_missing_mask"}
 TRAININGS = [study for study in map(named_study, study_names()) if study["kind"] == "training"]
 
 
 def faults(study: dict[str, Any]) -> list[str]:
-    """What is wrong with the methods of a study."""
+    """What is wrong with the methods of a study, beyond what building them shows."""
     found = [] if study["methods"] or study["training"].get("post_processing") else [f"{study['name']} runs nothing"]
     for name, own in study["methods"].items():
         method = study["training"] | own
-        losses = [part["loss"] for part in (method, method.get("base", method))]
         wrong = {
-            "no such loss": any(_missing(loss) for loss in losses),
             "no seeds": not method["seeds"],
             "the last step is not evaluated": method["steps"] % method["eval_steps"] != 0,
-            "no such complementary method": method.get("complementary", name)
-            not in {*study["methods"], "minilm", "whitened"},
             "no such start": method.get("start", name) not in study["methods"],
-            "unknown masking": not set(method.get("masking", {})) <= MASKING,
         }
         found += [f"{study['name']}/{name}: {fault}" for fault, is_there in wrong.items() if is_there]
     return found
-
-
-def _missing(loss: str) -> bool:
-    try:
-        return not loss_class(loss)
-    except AttributeError:
-        return True
 
 
 def test_methods_name_what_is_there():

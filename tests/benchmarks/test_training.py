@@ -67,11 +67,6 @@ def test_processes_share_a_study(options, ran, capsys):
     assert ran == ["guide-0", "first-0"]
 
 
-def test_an_unknown_method_is_refused(options, ran):
-    with pytest.raises(ValueError, match=r"^--methods must be of after, .* got simcs\.$"):
-        training.run(STUDY, replace(options, methods=["simcs"]))
-
-
 def test_records_of_another_own_encoder_are_not_joined(options, ran, tmp_path):
     encoder = tmp_path / "runs" / "mine" / "encoder"
     encoder.mkdir(parents=True)

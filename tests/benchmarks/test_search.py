@@ -1,0 +1,133 @@
+"""The studies of search: each way to fuse as a plain loop, records from their texts, the cache, and resuming."""
+
+import random
+import statistics
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import hybrid, retrieval, search_choices
+from benchmarks.names import KEPT
+from benchmarks.records import records
+from benchmarks.studies import Options, named_study
+from st_extras.adaptation.search_transforms import both_sides, queries_alone
+from st_extras.evaluation import RetrievalEvaluator, load_retrieval
+from st_extras.search import HybridSearch
+from tests.fixtures import SENTENCES
+from tests.helpers import draw
+
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+TEXTS = [" ".join(random.Random(i).choices(WORDS, k=4)) for i in range(120)]
+
+
+def unit(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.nn.functional.normalize(draw(*shape, seed=seed).float() + 1, dim=1)
+
+
+@pytest.mark.parametrize("count", [30, 9])
+def test_the_first_harmless_routes_are_chosen(monkeypatch, count):
+    monkeypatch.setattr(retrieval.PseudoRelevanceComparison, "compare", lambda self, queries, documents: (0.0, 0.0))
+    queries = [f"{WORDS[i % len(WORDS)]} {i}" for i in range(count)]
+    start = unit(count, 16), unit(120, 16, seed=1)
+    for name, transforms in retrieval.SHIPPED.items():
+        expected = both_sides(TEXTS, start, transforms, 42)
+        expected = queries_alone(expected, start) if name == KEPT else expected
+        after = retrieval.chosen_routes(name, transforms, start, queries, TEXTS).after(start)
+        for side, wanted in zip(after, expected[0].after(start) if count == 30 else start, strict=True):
+            torch.testing.assert_close(side, wanted)
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data" / "retrieval" / "med"
+    folder.mkdir(parents=True)
+    tables = {
+        "corpus": [("id", "text"), *enumerate(TEXTS)],
+        "queries": [("id", "text"), *((f"q{i}", TEXTS[3 * i].rpartition(" ")[0]) for i in range(9))],
+        "qrels": [("qid", "docid"), *((f"q{i}", 3 * i + k) for i in range(9) for k in (0, 1))],
+    }
+    for name, rows in tables.items():
+        (folder / f"{name}.csv").write_text("".join(f"{key},{value}\n" for key, value in rows))
+    return tmp_path / "data"
+
+
+def test_a_study_resumes_and_encodes_once(data, encoder, tmp_path, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(retrieval, "load_encoder", lambda **settings: (loaded.append(settings), encoder)[1])
+    options = Options(data, tmp_path / "work", tmp_path / "results", encoders=["mpnet"], sets=["med"])
+    study = named_study("search_choices")
+    search_choices.run(study, options)
+    (record,) = records("search_choices", root=options.root)
+    expected = RetrievalEvaluator(load_retrieval(data / "retrieval" / "med"))(encoder)
+    assert loaded == [{"path": "sentence-transformers/all-mpnet-base-v2", "max_seq_length": 128}]
+    assert record["rows"]["start"]["ndcg@10"] == pytest.approx(100 * expected["cosine_ndcg@10"], abs=1e-3)
+    assert record["rows"]["start"]["mrr@10"] == pytest.approx(100 * expected["cosine_mrr@10"], abs=1e-3)
+    assert (record["run"], record["queries"], record["documents"]) == ("mpnet-med", 9, 120)
+    search_choices.run(study, options)
+    file = options.root / "search_choices.jsonl"
+    file.unlink()
+    search_choices.run(study, options)
+    assert records("search_choices", root=options.root)[0]["rows"] == record["rows"]
+    assert len(loaded) == 1
+    np.save(options.work / "retrieval" / "mpnet" / "med.d.npy", np.zeros((3, 4)))
+    file.unlink()
+    with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3"):
+        search_choices.run(study, options)
+
+
+numbers = np.random.default_rng(0)
+DENSE = numbers.normal(size=(3, 150))
+BM25 = np.maximum(0, numbers.normal(size=(3, 150)) * 5)
+BM25[1, 3:] = 0
+BM25[2] = 0
+
+
+def first(scores: list[float], found: bool) -> list[int]:
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])[:100]
+    return [i for i in order if found or scores[i] > 0]
+
+
+def of_distribution(values: list[float]) -> list[float]:
+    mean, deviation = statistics.mean(values), statistics.stdev(values)
+    return [(value - (mean - 3 * deviation)) / (6 * deviation) for value in values]
+
+
+def of_range(values: list[float]) -> list[float]:
+    return [(value - min(values)) / (max(values) - min(values)) / 2 for value in values]
+
+
+@pytest.mark.parametrize(
+    ("fuse", "scale"), [(hybrid.fuse_distributions, of_distribution), (hybrid.fuse_ranges, of_range)]
+)
+def test_first_scores_are_scaled_and_added(fuse, scale):
+    expected = np.zeros((3, 150))
+    for query in range(3):
+        for side in (DENSE, BM25):
+            places = first(side[query].tolist(), side is DENSE)
+            if places:
+                for place, value in zip(places, scale([side[query, i] for i in places]), strict=True):
+                    expected[query, place] += value
+    np.testing.assert_allclose(fuse(DENSE, BM25), expected)
+
+
+def test_a_record_is_what_hybrid_search_finds(data, encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(retrieval, "load_encoder", lambda **_: encoder)
+    record = hybrid.score("mpnet", {}, "med", data, tmp_path, shares=[0.1, 0.2])
+    task = load_retrieval(data / "retrieval" / "med")
+    queries = list(task.queries.values())
+    made = HybridSearch(encoder, TEXTS)
+    assert record["weights"]["start + BM25, 0.2, weight from documents"] == pytest.approx(made.bm25_weight, abs=1e-5)
+    found = HybridSearch(encoder, TEXTS, queries=queries, share=0.1)
+    assert record["weights"]["start + BM25, 0.1"] == pytest.approx(found.bm25_weight, abs=1e-5)
+    keys = list(task.documents)
+    evaluator = RetrievalEvaluator(task)
+    hits = [[{**hit, "corpus_id": keys[hit["corpus_id"]]} for hit in one] for one in found.search(queries, 100)]
+    metrics = evaluator.compute_metrics(hits)
+    assert record["rows"]["start + BM25, 0.1"]["ndcg@10"] == pytest.approx(100 * metrics["ndcg@k"][10], abs=0.01)
+    assert {"BM25", "start, RRF", "adapt, DBSF", "adapt, keep_index + BM25, 0.2"} <= record["rows"].keys()
+    base = record["rows"]["start"]["ndcg@10"]
+    for row in record["rows"].values():
+        assert row["difference"] == pytest.approx(row["ndcg@10"] - base, abs=2e-3)
+        assert row["low"] <= row["difference"] <= row["high"]
+    assert len({row["difference"] for row in record["rows"].values()}) > 2
