@@ -131,10 +131,14 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("speed", help="measure training steps and RepAL's ways to encode")
     command.set_defaults(do=speed)
-    command.add_argument("--cases", nargs="+", help="only these, and what they are compared with")
+    command.add_argument("--cases", nargs="+", help="only these, and those that they are compared with")
     command.add_argument("--batch", type=int, default=64, help="sentences (default: %(default)s)")
+    command.add_argument("--length", type=int, default=32, help="tokens (default: %(default)s)")
     command.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
+    command.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     command.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    command.add_argument("--data", type=Path, help="take sts_unlabeled of this folder, not the sample sentences")
+    command.add_argument("--no-memory", action="store_true", help="measure time only")
     command.add_argument("--no-record", action="store_true", help="print only")
 
     command = commands.add_parser("scale", help="measure large corpora, large batches, hybrid search")

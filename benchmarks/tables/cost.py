@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from benchmarks.records import records
 from benchmarks.tables.render import Part, Table, number, picked
@@ -11,6 +11,11 @@ SPEED = ({"study": "speed", "run": "20261123-022106"},)
 """The newest measurement of all steps."""
 MNRL = "mnrl, two columns"
 WHOLE, TIMES = number("{:.0f}"), picked("{:.2f} x".format)
+
+
+def beside_what_it_needs(ratios: dict[str, dict[str, float]]) -> str:
+    """Write the ratios of a step to the bare passes that it cannot do without."""
+    return ", ".join(f"{ratio['median']:.2f} x {name}" for name, ratio in ratios.items() if name != MNRL)
 
 
 def conditions() -> str:
@@ -22,25 +27,30 @@ def conditions() -> str:
     )
 
 
-def steps(*cases: str, beside: str = MNRL, note: Callable[[], str] | str = "") -> Table:
-    """Return the table of some steps: milliseconds, beside another step, and memory.
+NEEDS: tuple[str, Part] = (
+    "beside what it needs",
+    {"metric": "cases/<case>/ratios", "show": picked(beside_what_it_needs)},
+)
+
+
+def steps(*cases: str, needs: bool = True) -> Table:
+    """Return the table of some steps: milliseconds, beside the passes that they need and beside MNRL, and memory.
 
     Args:
         cases: of ``benchmarks.speed_cases``.
-        beside: the case that they are compared with.
-        note: stands under the table.
+        needs: show the passes; without them, a line on how the steps were measured is under the table.
     """
-    title = {MNRL: "beside MNRL"}.get(beside, f"beside {beside}")
-    columns: list[tuple[str, Part]] = [
-        ("ms", {"metric": "cases/<case>/median_ms", "show": WHOLE}),
-        (title, {"metric": f"cases/<case>/ratios/{beside}/median", "show": TIMES}),
+    columns: list[tuple[str, Part]] = [("ms", {"metric": "cases/<case>/median_ms", "show": WHOLE})]
+    columns += [NEEDS] if needs else []
+    columns += [
+        ("beside MNRL", {"metric": f"cases/<case>/ratios/{MNRL}/median", "show": TIMES}),
         ("MiB", {"metric": "cases/<case>/peak_mib", "show": WHOLE}),
     ]
     rows: dict[str, Part] = {case: {"of": SPEED, "fill": {"case": case}} for case in cases}
-    return Table("step", rows, columns, note=note)
+    return Table("step", rows, columns, note="" if needs else conditions)
 
 
-STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", note=conditions)
+STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", needs=False)
 METHODS = {
     "simcse": steps(MNRL, "simcse", "simcse, 4 length buckets"),
     "dclr": steps(MNRL, "simcse", "dclr", "dclr, table", "dclr, model", "GISTEmbed"),
@@ -48,7 +58,7 @@ METHODS = {
     "consert": steps(MNRL, "simcse", "consert"),
     "slt-fai": steps(MNRL, "simcse", "consert", "slt-fai", "slt-fai over adcse"),
     "paser": steps(MNRL, "simcse", "paser", "paser, no mlm", "TSDAE"),
-    "repal": steps("encode", "repal", "repal pooled", beside="encode"),
+    "repal": steps("encode", "repal", "repal pooled"),
 }
 """By the name of a page."""
 

@@ -84,7 +84,7 @@ def adapted(encoders: Mapping[str, str]) -> Table:
 
 
 ADAPTED = adapted({"minilm": "all-MiniLM-L6-v2 (tuned)"})
-ADAPTED_RAW = adapted({"layers3": "its first three layers (raw)"})
+ADAPTED_RAW = adapted({"layers3": "its first three layers (raw)", "damaged71": "all-MiniLM-L6-v2, damaged"})
 
 EVERY = Table(
     "row",

@@ -101,12 +101,11 @@ _OF_LANGUAGE_MODELS = {
     "adapt-search + BM25": "adapt + BM25, 0.2",
     "adapt-search + BM25, share 0.3": "adapt + BM25, 0.3",
 }
-LANGUAGE_MODELS = rows_of(
-    "smollm2",
-    _OF_LANGUAGE_MODELS,
-    "hybrid_language_models",
-    collections={name: COLLECTIONS[name] for name in ("med", "cran")},
-)
+_OF_BOTH = {name: COLLECTIONS[name] for name in ("med", "cran")}
+LANGUAGE_MODELS = {
+    encoder: rows_of(encoder, _OF_LANGUAGE_MODELS, "hybrid_language_models", collections=_OF_BOTH)
+    for encoder in ("smollm2", "gemma3")
+}
 
 
 def share_table() -> Table:

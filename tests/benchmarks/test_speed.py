@@ -1,5 +1,6 @@
 """Measuring the time of steps, and what large work needs."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,13 @@ from benchmarks import __main__ as entrance
 from benchmarks import large_batches, scale, speed
 from benchmarks.names import MNRL
 from benchmarks.records import records
-from benchmarks.speed_cases import CASES
+from benchmarks.speed_cases import CASES, TWO
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny_minilm")
 def test_every_case_is_timed(results, monkeypatch):
-    monkeypatch.setattr(speed, "in_fresh_process", lambda function, name, size, device: 7.0 * size)
+    monkeypatch.setattr(speed, "try_peak_memory", lambda settings, name: 7.0 * settings.batch)
     entrance.main(["speed", "--batch", "8", "--rounds", "2"])
     (record,) = records("speed")
     assert record["full"]
@@ -25,20 +26,25 @@ def test_every_case_is_timed(results, monkeypatch):
     assert list(record["cases"]) == list(CASES)
     for name, row in record["cases"].items():
         assert row["median_ms"] > 0
-        assert list(row["ratios"]) == ([] if name in (MNRL, "encode") else ["encode" if "repal" in name else MNRL])
+        assert list(row["ratios"]) == list(CASES[name].against)
+        assert all(math.isfinite(ratio["median"]) for ratio in row["ratios"].values())
         assert row["peak_mib"] == 56.0
 
 
 def test_the_first_round_does_not_count():
     ran: list[int] = []
-    bench: Any = SimpleNamespace(batch=lambda number: number, make_ready=lambda step: None)
-    seconds = speed.measure(bench, {"simcse": speed.Step(nn.Identity(), ran.append)}, rounds=2)
+    settings = SimpleNamespace(rounds=2)
+    bench: Any = SimpleNamespace(settings=settings, batch=lambda number: number, make_ready=lambda step: None)
+    seconds = speed.measure(bench, {"simcse": speed.Step(nn.Identity(), ran.append)})
     assert (len(seconds["simcse"]), ran) == (2, [0, 1, 2])
 
 
 def test_ratios_are_taken_round_by_round():
-    row = speed.row("simcse", {"simcse": [1.0, 4.0, 3.0], MNRL: [2.0, 1.0, 3.0]}, 7.0)
-    assert row == {"median_ms": 3000.0, "ratios": {MNRL: {"median": 1.0}}, "peak_mib": 7.0}
+    seconds = {"simcse": [1.0, 4.0, 3.0], TWO: [2.0, 1.0, 3.0], MNRL: [2.0, 8.0, 6.0]}
+    row = speed.row("simcse", seconds, {"simcse": 7.0})
+    assert (row["median_ms"], row["peak_mib"]) == (3000, 7)
+    assert row["ratios"][TWO] == {"median": 1.0, "quartiles": [0.75, 2.5], "limit": 1.05}
+    assert row["ratios"][MNRL]["median"] == 0.5
 
 
 @pytest.mark.slow
