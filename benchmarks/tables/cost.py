@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from benchmarks.records import records
 from benchmarks.tables.render import Part, Table, number, picked
 
