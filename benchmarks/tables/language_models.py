@@ -162,7 +162,9 @@ LABELS = {
     "consert": "ConSERT",
     "dclr": "DCLR",
     "dclr-consert-views": "DCLR on ConSERT's views",
-    "dclr-consert-views-no-noise": "DCLR on ConSERT's views, no noise",
+    "dclr-consert-views-no-noise": "the same, no noise",
+    "dclr-consert-views-no-weights": "the same, no weights",
+    "dclr-consert-views-neither": "the same, neither",
     "adcse": "AdCSE",
     "adcse-no-head": "AdCSE without its head",
     "slt-fai-consert": "SLT-FAI over ConSERT",
@@ -171,7 +173,11 @@ LABELS = {
 }
 
 
-def trained(study: str, *methods: str, beside_simcse: bool = False) -> Table:
+BARE = {"dclr-consert-views-no-noise": "DCLR on ConSERT's views, no noise, no weights"}
+"""What the run of this name is in the earlier studies."""
+
+
+def trained(study: str, *methods: str, labels: Mapping[str, str] = LABELS, beside_simcse: bool = False) -> Table:
     """Return the table of a study: as trained and softly whitened, beside the base model and, if asked, SimCSE."""
     columns: list[tuple[str, Part]] = [("seeds", {"metric": "average", "show": count})]
     for title, metric, whitened in (
@@ -186,18 +192,21 @@ def trained(study: str, *methods: str, beside_simcse: bool = False) -> Table:
         columns.append(("minus SimCSE", {"metric": "average", "show": gain, "minus": runs(f"{study}/simcse")}))
     beside_base = {"metric": f"{WHITENED}/average", "show": gain, "minus": runs(f"{study}/start")}
     columns.append(("whitened, minus the base model whitened", beside_base))
-    return Table("method", {LABELS[name]: {"of": runs(f"{study}/{name}")} for name in ("start", *methods)}, columns)
+    return Table("method", {labels[name]: {"of": runs(f"{study}/{name}")} for name in ("start", *methods)}, columns)
 
 
-PROMPTED = trained("decoder_prompted", "dclr-consert-views-no-noise")
+PROMPTED = trained("decoder_prompted", "dclr-consert-views-no-noise", labels=LABELS | BARE)
 METHODS = trained(
-    "decoder_methods",
+    "decoder_parts",
     "simcse",
     "consert",
     "slt-fai-consert",
     "adcse",
     "adcse-no-head",
     "dclr-consert-views",
+    "dclr-consert-views-no-noise",
+    "dclr-consert-views-no-weights",
+    "dclr-consert-views-neither",
     beside_simcse=True,
 )
 TRAINED = trained(
@@ -209,6 +218,7 @@ TRAINED = trained(
     "slt-fai",
     "paser",
     "dclr",
+    labels=LABELS | BARE,
     beside_simcse=True,
 )
 
