@@ -174,7 +174,7 @@ LABELS = {
 
 
 BARE = {"dclr-consert-views-no-noise": "DCLR on ConSERT's views, no noise, no weights"}
-"""What the run of this name is in the earlier studies."""
+"""What the run of this name is in the study ``decoder_training``."""
 
 
 def trained(study: str, *methods: str, labels: Mapping[str, str] = LABELS, beside_simcse: bool = False) -> Table:
@@ -195,7 +195,6 @@ def trained(study: str, *methods: str, labels: Mapping[str, str] = LABELS, besid
     return Table("method", {labels[name]: {"of": runs(f"{study}/{name}")} for name in ("start", *methods)}, columns)
 
 
-PROMPTED = trained("decoder_prompted", "dclr-consert-views-no-noise", labels=LABELS | BARE)
 METHODS = trained(
     "decoder_parts",
     "simcse",

@@ -73,7 +73,6 @@ TABLES: dict[str, Declared] = {
     "language-models": language_models.UNTRAINED,
     "language-models-baselines": language_models.UNTRAINED_BASELINES,
     "language-models-adapted": language_models.ADAPTED,
-    "language-models-prompted": language_models.PROMPTED,
     "language-models-package": language_models.PACKAGE,
     "language-models-methods": language_models.METHODS,
     "language-models-trained": language_models.TRAINED,
