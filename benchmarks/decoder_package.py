@@ -78,8 +78,12 @@ def score(name: str, study: dict[str, Any], options: Options) -> dict[str, Any]:
                 not_finite.append(f"{way} {pooled}")
                 continue
             whitener = Whitener.fit(vectors[[places[text] for text in fitted["sts"]]])
-            rows[f"{way} {pooled} plain"] = correlations(vectors)
-            rows[f"{way} {pooled} whitened"] = correlations(whitener.transform(vectors))
+            for transform, of in {"plain": vectors, "whitened": whitener.transform(vectors)}.items():
+                scores = correlations(of)
+                if np.isfinite(list(scores.values())).all():
+                    rows[f"{way} {pooled} {transform}"] = scores
+                else:  # all texts have one embedding
+                    not_finite.append(f"{way} {pooled} {transform}")
     return {
         "encoder": name,
         "package": "local-llm-embed 0.1.0",
