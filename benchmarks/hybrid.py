@@ -20,7 +20,7 @@ from st_extras.adaptation.search_transforms import Routes
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.evaluation.retrieval import fuse_ranks
 from st_extras.search import bm25_weight
-from st_extras.search.hybrid import FEWEST_CANDIDATES, sample_sentences
+from st_extras.search.hybrid import FEWEST_CANDIDATES, sentences_as_queries
 from st_extras.text.term_weights import BM25, BM25_SHARE
 
 FUSED = 100  # documents of each side, as search engines fetch them
@@ -97,7 +97,7 @@ def score(
     task = load_retrieval(data / "retrieval" / collection)
     evaluator = RetrievalEvaluator(task)
     queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
-    sentences = sample_sentences(documents)
+    sentences = sentences_as_queries(documents)
     places = {f"{collection}.q": queries, f"{collection}.d": documents, f"{collection}.sentences": sentences}
     of_queries, of_documents, of_sentences = embeddings(name, settings, places, cache)
     index = BM25(documents)

@@ -149,7 +149,7 @@ def adapt_search(
                 reason += f"{len(used_documents)} and {len(used_queries)} have an embedding other than 0."
             return run.save_unchanged(reason, summary, details)
         base = as_searched(model, (of_queries, of_documents))  # what the base model compares
-        unit = unit_rows((of_queries, of_documents))  # what transforms are applied to
+        unit = with_unit_length((of_queries, of_documents))  # what transforms are applied to
         if keep_index and not torch.allclose(base[1].norm(dim=1), torch.ones(1), atol=0.01):  # bfloat16 rounds
             raise ValueError(
                 "keep_index must be False for an encoder that compares by dot product and gives documents of other "
@@ -181,7 +181,7 @@ def adapt_search(
             of_dev = encode_both(run, judged, list(dev.documents.values()))
             judgements = JudgedQueries(dev, as_searched(model, of_dev))
             details = dataclasses.replace(details, dev=judgements.score)
-            results = judged_results(judgements, transforms, routes, unit_rows(of_dev))
+            results = judged_results(judgements, transforms, routes, with_unit_length(of_dev))
             choice = choose(results)
 
         if choice.index is None:
@@ -226,7 +226,7 @@ def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str],
     return [texts[row] for row in rows.tolist()], embeddings[rows]
 
 
-def unit_rows(embeddings: tuple[Tensor, Tensor]) -> Embeddings:
+def with_unit_length(embeddings: tuple[Tensor, Tensor]) -> Embeddings:
     """Return queries and documents with length 1, as the transforms of a :class:`Routes` take them."""
     queries, documents = embeddings
     return normalize(queries).float(), normalize(documents).float()
@@ -242,7 +242,7 @@ def as_searched(model: SentenceTransformer, embeddings: tuple[Tensor, Tensor]) -
         embeddings: (Q, D) and (N, D) by it.
     """
     if model.similarity_fn_name == "cosine":
-        return unit_rows(embeddings)
+        return with_unit_length(embeddings)
     queries, documents = embeddings
     return queries.float(), documents.float()
 

@@ -17,7 +17,7 @@ from st_extras.checks import check_choice
 from st_extras.encoders.structure import check_mask_token
 from st_extras.modules.masked_pooling import POOLED, MaskedCopyPooling, check_offsets, copy_pooling, tokens_of_spans
 from st_extras.modules.pipeline import first_encoder, replace_modules, shared_module
-from st_extras.modules.saving import find_file, read_settings, write_settings
+from st_extras.modules.saving import find_saved_file, read_settings, write_settings
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
 from st_extras.text.words import replace_spans
 
@@ -210,7 +210,7 @@ class PartialMaskTransformer(Transformer):
         Raises:
             ValueError: if the file of keywords is missing, broken, of another version or holds a wrong setting.
         """
-        path = find_file(cls, _KEYWORDS_FILE, model_name_or_path, kwargs)
+        path = find_saved_file(cls, _KEYWORDS_FILE, model_name_or_path, kwargs)
         settings = read_settings(path)
         try:
             extractor = build_extractor(settings)

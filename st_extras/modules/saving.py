@@ -32,8 +32,8 @@ def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _
         ValueError: if a file is missing or broken, or a setting or tensor is missing, surplus, of another type or
             shape, or not finite; the error names the file.
     """
-    settings_file = find_file(cls, cls.config_file_name, model_name_or_path, kwargs)
-    tensors_file = find_file(cls, _TENSORS_FILE, model_name_or_path, kwargs)
+    settings_file = find_saved_file(cls, cls.config_file_name, model_name_or_path, kwargs)
+    tensors_file = find_saved_file(cls, _TENSORS_FILE, model_name_or_path, kwargs)
     settings = read_settings(settings_file)
     if settings.keys() != set(cls.config_keys):
         raise ValueError(
@@ -55,7 +55,7 @@ def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _
     return module
 
 
-def find_file(cls: type[Module], name: str, model_name_or_path: str, arguments: Mapping[str, Any]) -> Path:
+def find_saved_file(cls: type[Module], name: str, model_name_or_path: str, arguments: Mapping[str, Any]) -> Path:
     """Return the path of one of a module's files; ``arguments`` are those of its ``load``.
 
     Raises:

@@ -123,7 +123,7 @@ class HybridSearch:
         texts = list(iterate_sentences(documents, name="documents"))
         if all(map(is_blank, texts)):
             raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
-        weight_queries = sample_sentences(texts) if queries is None else _sampled_queries(queries)
+        weight_queries = sentences_as_queries(texts) if queries is None else _sampled_queries(queries)
         store = EmbeddingStore(None if folder is None else _check_folder(folder) / _PARTS)
         self.model = model
         self._batch_size = batch_size
@@ -361,7 +361,7 @@ def _sampled_queries(queries: Any) -> list[str]:
     return random.Random(0).sample(different, min(_MOST_QUERIES, len(different)))
 
 
-def sample_sentences(documents: Sequence[str]) -> list[str]:
+def sentences_as_queries(documents: Sequence[str]) -> list[str]:
     """Return a sentence of each of at most 200 documents, drawn at random; of one with a single sentence, its start."""
     draw = random.Random(0)
     not_blank = [text for text in documents if not is_blank(text)]

@@ -116,7 +116,7 @@ def test_the_weight_is_found_from_queries(still_encoder, monkeypatch):
     used = random.Random(0).sample(QUERIES, 3)
     found = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES)
     assert found.bm25_weight == pytest.approx(bm25_weight(*scores_of(still_encoder, used)))
-    monkeypatch.setattr(hybrid, "sample_sentences", lambda documents: QUERIES if documents == DOCUMENTS else [])
+    monkeypatch.setattr(hybrid, "sentences_as_queries", lambda documents: QUERIES if documents == DOCUMENTS else [])
     found = HybridSearch(still_encoder, DOCUMENTS)
     assert found.bm25_weight == pytest.approx(bm25_weight(*scores_of(still_encoder, QUERIES)))
 
@@ -124,12 +124,12 @@ def test_the_weight_is_found_from_queries(still_encoder, monkeypatch):
 def test_a_sentence_is_sampled_from_a_document(monkeypatch):
     several = "One cat sat here. No. Two dogs ran far away!\nA third line stands here"
     allowed = {"One cat sat here.", "Two dogs ran far away!", "A third line stands here"}
-    assert {*hybrid.sample_sentences([several] * 50)} == allowed
+    assert {*hybrid.sentences_as_queries([several] * 50)} == allowed
     long = " ".join(f"w{i}" for i in range(30))
-    assert hybrid.sample_sentences([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
-    assert hybrid.sample_sentences(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]
+    assert hybrid.sentences_as_queries([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
+    assert hybrid.sentences_as_queries(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]
     monkeypatch.setattr(hybrid, "_SENTENCES", 7)
-    assert len({*hybrid.sample_sentences([f"text {i}" for i in range(20)])}) == 7
+    assert len({*hybrid.sentences_as_queries([f"text {i}" for i in range(20)])}) == 7
 
 
 def test_bm25_that_shows_nothing_has_no_part(still_encoder, caplog):
