@@ -134,12 +134,13 @@ ADAPTED = Table(
 PACKAGE = Table(
     "language model",
     {
-        ENCODERS["smollm2"]: {
+        name: {
             "of": {
-                "package": ({"study": "decoder_package", "run": "smollm2"},),
-                "adapt": ({"study": "decoders", "run": "adapt-smollm2"},),
+                "package": ({"study": "decoder_package", "run": encoder},),
+                "adapt": ({"study": "decoders", "run": f"adapt-{encoder}"},),
             }
         }
+        for encoder, name in ENCODERS.items()
     },
     [
         (
