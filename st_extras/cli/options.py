@@ -57,10 +57,10 @@ def _encoders(_: str, value: str | list[str]) -> str | list[str]:
 ENCODER = checked(_encoders)
 
 
-def _existing_texts(_: str, value: str | list[str]) -> str | list[str]:
+def _existing_texts(_: str, value: list[str]) -> list[str]:
     from st_extras.text.sources import check_no_missing_file
 
-    for name in [value] if isinstance(value, str) else value:
+    for name in value:
         check_no_missing_file(name)
     return value
 

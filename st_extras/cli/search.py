@@ -208,8 +208,8 @@ def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
     from st_extras.text.words import english_stop_words, find_all_words, find_words
 
     line = _without_controls(text[:_SHOWN])
-    words = [*search_words(query), *find_all_words(query)]
-    spans = find_words(line, [word for word in words if word.casefold() not in english_stop_words()] or words)
+    words, stop_words = [*search_words(query), *find_all_words(query)], english_stop_words()
+    spans = find_words(line, [word for word in words if word.casefold() not in stop_words] or words)
 
     def words_from(start: int) -> int:
         inside = itertools.takewhile(lambda span: span[1] <= start + width, spans[bisect(spans, (start, 0)) :])
