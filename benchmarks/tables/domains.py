@@ -83,7 +83,7 @@ def adapted(encoders: Mapping[str, str]) -> Table:
     return Table(("encoder", "domain"), rows, columns)
 
 
-ADAPTED = adapted({"minilm": "all-MiniLM-L6-v2 (tuned)"})
+ADAPTED = adapted({"minilm": "all-MiniLM-L6-v2 (tuned)", "mpnet": "all-mpnet-base-v2 (tuned)"})
 ADAPTED_RAW = adapted({"layers3": "its first three layers (raw)", "damaged71": "all-MiniLM-L6-v2, damaged"})
 
 EVERY = Table(

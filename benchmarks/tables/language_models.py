@@ -196,8 +196,7 @@ def trained(study: str, *methods: str, labels: Mapping[str, str] = LABELS, besid
     return Table("method", {labels[name]: {"of": runs(f"{study}/{name}")} for name in ("start", *methods)}, columns)
 
 
-METHODS = trained(
-    "decoder_parts",
+_METHODS = (
     "simcse",
     "consert",
     "slt-fai-consert",
@@ -207,8 +206,9 @@ METHODS = trained(
     "dclr-consert-views-no-noise",
     "dclr-consert-views-no-weights",
     "dclr-consert-views-neither",
-    beside_simcse=True,
 )
+METHODS = trained("decoder_parts", *_METHODS, beside_simcse=True)
+METHODS_GEMMA = trained("decoder_parts_gemma3", *_METHODS, beside_simcse=True)
 TRAINED = trained(
     "decoder_training",
     "simcse",

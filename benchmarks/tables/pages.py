@@ -75,6 +75,7 @@ TABLES: dict[str, Declared] = {
     "language-models-adapted": language_models.ADAPTED,
     "language-models-package": language_models.PACKAGE,
     "language-models-methods": language_models.METHODS,
+    "language-models-methods-gemma3": language_models.METHODS_GEMMA,
     "language-models-trained": language_models.TRAINED,
     "language-models-repal": language_models.REPAL,
     "language-models-domains": language_models.ON_DOMAINS,
