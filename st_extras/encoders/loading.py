@@ -145,8 +145,26 @@ def _load(path: str, device: str | None, options: dict[str, Any]) -> SentenceTra
         raise ValueError(
             f"{path!r} could not be loaded as an encoder: {type(error).__name__}: {reason.rstrip('.')}."
         ) from error
+    warn_of_missing_weights(model, path)
     name_prompts(model)
     return model
+
+
+def warn_of_missing_weights(model: SentenceTransformer, path: str | PathLike[str]) -> None:
+    """Warn if the files of a model lack weights of its transformer: those are random now. An unused pooler's may lack.
+
+    transformers marks what it loaded, and reports the rest, but the command line hides its reports.
+    """
+    bodies = [module.auto_model for module in model.modules() if isinstance(module, Transformer)]
+    weights = {name: value for body in bodies for name, value in body.named_parameters() if "pooler" not in name}
+    missing = [name for name, value in weights.items() if not hasattr(value, "_is_hf_initialized")]
+    if 0 < len(missing) < len(weights):
+        logger.warning(
+            "The files of %r lack %d weights of the encoder, such as %r, which are random now: get all of its files.",
+            str(path),
+            len(missing),
+            missing[0],
+        )
 
 
 def check_pools(path: str | PathLike[str], options: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from sentence_transformers.base.modules import Module
 
 from st_extras.checks import check_instance
 from st_extras.encoder_names import find_encoder
-from st_extras.encoders.loading import check_complete, check_pooling, check_pools, place_of
+from st_extras.encoders.loading import check_complete, check_pooling, check_pools, place_of, warn_of_missing_weights
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.modules import pipeline
 from st_extras.modules.all_but_the_top import AllButTheTopPostProcessor
@@ -57,6 +57,7 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
         read_json(folder / "modules.json")
     classes = {f"{module.__module__}.{module.__name__}": module for module in _MODULES}
     model = SentenceTransformer._load_with_module_classes(path, classes, **kwargs)
+    warn_of_missing_weights(model, path)
     check_pooling(model, path)
     fix_padding_side(model)
     return model

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
@@ -287,6 +288,22 @@ def test_an_incomplete_save_is_refused(tmp_path):
     for load in LOADERS:
         with pytest.raises(ValueError, match="incomplete"):
             load(str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_weights_that_no_file_has_are_named_but_for_an_unused_pooler(tmp_path, caplog, load):
+    build_encoder(tmp_path / "body", layers=3).save(str(tmp_path / "saved"))
+    file = tmp_path / "saved" / "model.safetensors"
+    messages = []
+    for lacking in ("pooler", "layer.2.output"):
+        weights = {name: value for name, value in load_file(file).items() if lacking not in name}
+        save_file(weights, file, metadata={"format": "pt"})
+        caplog.clear()
+        load(str(tmp_path / "saved"))
+        messages.append([record.getMessage() for record in caplog.records if record.name.startswith("st_extras")])
+    none, (message,) = messages
+    assert none == []
+    assert "4 weights" in message and "encoder.layer.2.output" in message
 
 
 def test_a_transformer_with_a_sentence_embedding_needs_no_pooling(tmp_path):
