@@ -10,7 +10,11 @@ KEPT = "adapt, keep_index"
 MNRL = "mnrl, two columns"
 """The measured step that all others are compared with: MultipleNegativesRankingLoss."""
 
-PRETRAINED = {"own": "runs/own_encoder/encoder", "better": "runs/own_encoder_better/encoder"}
+PRETRAINED = {
+    "own": "runs/own_encoder/encoder",
+    "own2": "runs/own_encoder_2/encoder",
+    "better": "runs/own_encoder_better/encoder",
+}
 """Where the study ``pretraining`` leaves its encoders."""
 
 NAMED = ("minilm", "layers3", "own")
