@@ -28,22 +28,27 @@ def sample_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[l
     """Return at most 2,000 different queries, sampled at random, and whether they were made from the documents.
 
     Raises:
-        ValueError: if there are fewer than 20 different ones or 100 documents, or most of the queries are documents.
+        ValueError: if one is not a text, or most of the queries are documents.
     """
     if isinstance(queries, str) and queries != FROM_DOCUMENTS:
         raise ValueError(f'queries must be a collection of texts or "{FROM_DOCUMENTS}", got {shown(queries)}.')
-    if len(documents) < FEWEST_DOCUMENTS:
-        raise ValueError(f"documents must hold at least {FEWEST_DOCUMENTS} different documents, got {len(documents)}.")
     made = isinstance(queries, str)
     texts = _made_from(documents, seed) if made else list(map(str.strip, iterate_sentences(queries, name="queries")))
     different = list(dict.fromkeys(text for text in texts if not is_blank(text)))
-    if len(different) < FEWEST_QUERIES:
-        remedy = ": too few documents have two sentences to make them of, so give queries" if made else ""
-        raise ValueError(f"queries must hold at least {FEWEST_QUERIES} different ones, got {len(different)}{remedy}.")
     same = len(set(different) & set(documents))
     if 2 * same > len(different):
         raise ValueError(f"queries must differ from the documents, but {same} of {len(different)} are documents.")
     return random.Random(seed).sample(different, min(MOST_QUERIES, len(different))), made
+
+
+def too_few(documents: int, queries: int, made: bool) -> str:
+    """Return why nothing can be tried with so many different documents and queries; empty if something can."""
+    if documents < FEWEST_DOCUMENTS:
+        return f"{FEWEST_DOCUMENTS} different documents are needed, got {documents}."
+    if queries < FEWEST_QUERIES:
+        remedy = ": too few documents have two sentences to make them of, so give queries" if made else ""
+        return f"{FEWEST_QUERIES} different queries are needed, got {queries}{remedy}."
+    return ""
 
 
 def _made_from(documents: Sequence[str], seed: int) -> list[str]:

@@ -30,6 +30,7 @@ from st_extras.adaptation.pseudo_relevance import (
     first_documents,
     hybrid_weight,
     sample_queries,
+    too_few,
 )
 from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails
 from st_extras.adaptation.run import AdaptationRun
@@ -82,7 +83,8 @@ def adapt_search(
 
     Args:
         model: the encoder. It is not changed. Queries and documents are encoded with its prompts and routes for these.
-        documents: at least 100 different texts, better some thousand. A stream is read once.
+        documents: at least 100 different texts, better some thousand; with fewer, the encoder is left unchanged. A
+            stream is read once.
         output: a new or empty folder, for the model, ``adaptation.json`` (the report) and ``searches.md`` (queries with
             their first documents before and after).
         queries: what users look for, without judgements, at least 20 different ones; "documents" makes some from the
@@ -103,10 +105,9 @@ def adapt_search(
         What was chosen, its model, and all candidates with their gains; ``details`` is a :class:`SearchDetails`.
 
     Raises:
-        ValueError: if a setting is not allowed, ``output`` may not be used, there are too few documents or queries, the
+        ValueError: if a setting is not allowed, ``output`` may not be used, most of the queries are documents, the
             encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
-            be used with it, an embedding is not finite, the documents have too few different embeddings, or there is no
-            interrupted run to resume.
+            be used with it, an embedding is not finite, or there is no interrupted run to resume.
         ImportError: if bm25s is not installed.
 
     Example:
@@ -137,6 +138,8 @@ def adapt_search(
     ) as run:
         sample = run.sample(documents, "documents")
         sampled, from_documents = sample_queries(queries, sample.texts, run.seed)
+        if reason := too_few(len(sample.texts), len(sampled), from_documents):
+            return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(sampled), from_documents))
         encoded = encode_both(run, sampled, sample.texts, deadline=run.encoding_deadline)
         used_queries, of_queries = with_embedding(sampled, encoded[0])
         used_documents, of_documents = with_embedding(sample.texts, encoded[1])
@@ -159,7 +162,11 @@ def adapt_search(
         transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
         if from_documents:
             transforms = transforms[-1:]  # the one that does not use the mean of the queries: users' have another
-        routes = both_sides(used_documents, unit, transforms, run.seed)
+        try:
+            routes = both_sides(used_documents, unit, transforms, run.seed)
+        except ValueError as error:  # too few embeddings that differ
+            details = dataclasses.replace(details, bm25_weight=hybrid_weight(used_documents, used_queries, base))
+            return run.save_unchanged(str(error), summary, details)
         if keep_index:
             routes = queries_alone(routes, unit)  # carries what the documents got over to the queries
 

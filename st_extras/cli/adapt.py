@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -109,7 +110,8 @@ def adapt(
         overwrite=overwrite,
         show_progress_bar=shows_bars(quiet, as_json),
     )
-    next_step = f"st-extras evaluate {encoder} {output} --labeled FILE.tsv  # columns label and text"
+    tried = shlex.join([encoder, str(output)])
+    next_step = f"st-extras evaluate {tried} --labeled FILE.tsv  # columns label and text"
     print_adaptation(adapted, output, _changes(adapted), "neighbors.md", "labels", next_step, as_json)
     if as_json or not adapted.candidates:
         return

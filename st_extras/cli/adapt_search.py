@@ -108,15 +108,21 @@ def adapt_search(
         show_progress_bar=shows_bars(quiet, as_json),
     )
     known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
-    next_step = f"st-extras evaluate {encoder} {output} --retrieval {shlex.quote(known[0]) if known else 'FOLDER'}"
+    next_step = shlex.join(
+        ["st-extras", "evaluate", encoder, str(output), "--retrieval", known[0] if known else "FOLDER"]
+    )
     print_adaptation(adapted, output, _search_changes(adapted), "searches.md", "judgements", next_step, as_json)
     if as_json:
         return
     if adapted.candidates and judged is None:
         print_line(_RULE)
     if (weight := cast("SearchDetails", adapted.details).bm25_weight) is not None:
-        where = shlex.join([str(output), documents[0] if len(documents) == 1 else "DOCUMENTS"])
-        print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25. Search with:")
+        print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25.")
+        if passages is not None:  # search reads whole documents, which have another weight
+            print_line("Index the passages; the best one counts for its document.")
+            return
+        read = [documents[0] if len(documents) == 1 else "DOCUMENTS", *([] if column is None else ["--column", column])]
+        where = shlex.join([str(output), *read])
         print_line(f'st-extras search {where} "your query" --bm25-weight {weight:.4g}')
 
 

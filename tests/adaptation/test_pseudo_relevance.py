@@ -48,10 +48,7 @@ def test_queries_are_made_of_sentences_of_documents():
     [
         ("what", DOCUMENTS, "queries must be"),
         ([1] * 30, DOCUMENTS, "queries, row 0"),
-        (QUERIES[:19] * 2, DOCUMENTS, "queries must hold at least 20"),
-        ("documents", DOCUMENTS, ".*too few documents have two sentences"),
         (DOCUMENTS[:21] + QUERIES[:19], DOCUMENTS, "queries must differ from the documents"),
-        (QUERIES, DOCUMENTS[:99], "documents must hold at least 100"),
     ],
 )
 def test_queries_that_cannot_be_used(queries, documents, message):

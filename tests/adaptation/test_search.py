@@ -64,11 +64,33 @@ def test_without_bm25s_nothing_is_encoded(still_encoder, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("options", [{"keep_index": 1}, {"dev": ["a"]}, {"queries": QUERIES[:3]}], ids=str)
+@pytest.mark.parametrize("options", [{"keep_index": 1}, {"dev": ["a"]}, {"queries": "what"}], ids=str)
 def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options):
     with pytest.raises(ValueError, match=f"^{next(iter(options))} must"):
         run(still_encoder, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("documents", "queries", "reason"),
+    [
+        (DOCUMENTS[:99], QUERIES, "100 different documents are needed, got 99."),
+        (DOCUMENTS, QUERIES[:19] * 2, "20 different queries are needed, got 19."),
+        (DOCUMENTS, "documents", "20 different queries are needed, got 0: too few documents have two sentences"),
+        (DOCUMENTS, QUERIES, "sentences must have at least 50 different embeddings"),
+    ],
+    ids=["documents", "queries", "sentences", "embeddings"],
+)
+def test_too_little_text_leaves_the_encoder_unchanged(still_encoder, tmp_path, documents, queries, reason):
+    """As ``adapt`` does: a script over many collections goes on, and each has an encoder."""
+    if "embeddings" in reason:
+        still_encoder.max_seq_length = 3  # reads one word, of few different ones
+    found = adapt_search(still_encoder, documents, tmp_path, queries=queries, show_progress_bar=False)
+    assert found.reason.startswith(f"Left unchanged: {reason}")
+    assert (found.chosen, found.model, found.texts.read) == (None, still_encoder, len(documents))
+    assert (found.details.bm25_weight is None) == ("embeddings" not in reason)
+    loaded = SentenceTransformer(str(tmp_path), device="cpu")
+    np.testing.assert_array_equal(loaded.encode(DOCUMENTS[:3]), still_encoder.encode(DOCUMENTS[:3]))
 
 
 # --- the transforms ---

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails
+from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails, SearchDetails
 from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
 from st_extras.adaptation.transforms import STRENGTHS
@@ -93,6 +93,26 @@ def test_search(run, monkeypatch):
     report = json.loads(out)
     assert (code, report["texts"]["used"], report["details"]["queries"]) == (0, 500, 40), err
     assert report["details"]["dev"] is not None
+
+
+@pytest.mark.parametrize("passages", [None, "30"])
+def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
+    """With a folder that has a space, and a column of a table; whole documents are not searched in place of passages."""
+    chosen = CandidateResult("half", 0.03, 0.02, 0.04, None, True, "", 1.0)
+    summary, details = TextSummary(9, 9, 8, 2, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
+    model = SentenceTransformer(str(inputs / "encoder"), device="cpu")
+    found = Adaptation(model, "half", "half was best.", "", [chosen], summary, details, 1.0)
+    monkeypatch.setattr("st_extras.adaptation.adapt_search", lambda *_, **__: found)
+    Path("my texts.csv").write_text("title,body\na,b\n")
+    options = [] if passages is None else ["--passages", passages]
+    code, out, err = run("adapt-search", "ENC", "my texts.csv", "-o", "my search", "--column", "body", *options)
+    assert code == 0, err
+    commands = [shlex.split(line) for line in out.splitlines() if line.startswith("st-extras ")]
+    evaluate, *search = [words[1:] for words in commands]
+    assert (evaluate[0], evaluate[2:4]) == ("evaluate", ["my search", "--retrieval"])
+    wanted = ["search", "my search", "my texts.csv", "--column", "body", "your query", "--bm25-weight", "0.02"]
+    assert search == ([wanted] if passages is None else [])
+    assert ("Index the passages" in out) == (passages is not None)
 
 
 def test_the_strengths_are_those_of_the_transforms():
