@@ -6,7 +6,7 @@ Numbers are Python's or numpy's, of any width; booleans, strings, lists and tens
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -188,11 +188,14 @@ def check_strings(name: str, value: Any, *, at_least: int = 0) -> tuple[str, ...
     """Return the strings of the collection ``value`` in their order, if there are at least ``at_least`` of them.
 
     Raises:
-        ValueError: if there are fewer, or it is a string itself, no collection, or holds anything but strings.
+        ValueError: if there are fewer, or it is a string itself, a dict, no collection, or holds anything but strings.
     """
     allowed = f"{name} must be a {'non-empty ' if at_least else ''}collection of strings"
     if isinstance(value, str):
         raise ValueError(f"{allowed}, got the string {shown(value)}.")
+    if isinstance(value, Mapping):  # BEIR's queries: their ids would be taken for texts
+        keys = ", ".join(map(repr, list(value)[:5]))
+        raise ValueError(f"{allowed}, got a dict with the keys {keys}: give its values.")
     try:
         items = tuple(value)
     except TypeError:

@@ -97,7 +97,7 @@ def test_search(run, monkeypatch):
 
 @pytest.mark.parametrize("passages", [None, "30"])
 def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
-    """With a folder that has a space, and a column of a table; whole documents are not searched in place of passages."""
+    """With a folder that has a space, and a column; whole documents are not searched in place of passages."""
     chosen = CandidateResult("half", 0.03, 0.02, 0.04, None, True, "", 1.0)
     summary, details = TextSummary(9, 9, 8, 2, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
     model = SentenceTransformer(str(inputs / "encoder"), device="cpu")

@@ -330,6 +330,8 @@ def test_a_search_that_is_refused(search):
     for options, argument in (({"queries": "a cat", "top_k": 0}, "top_k"), ({"queries": [3]}, "queries")):
         with pytest.raises(ValueError, match=f"^{argument} must"):
             search.search(**options)
+    with pytest.raises(ValueError, match=r"^queries must be .* got a dict with the keys 'q1', 'q2': give its values"):
+        search.search({"q1": "a cat", "q2": "a dog"})  # BEIR's: not its ids
 
 
 def test_encoders_that_are_refused_and_missing_bm25s(still_encoder, monkeypatch):
