@@ -47,6 +47,7 @@ from st_extras.adaptation.search_transforms import (
     routed,
 )
 from st_extras.checks import check_bool, check_choice, check_instance
+from st_extras.encoders.embedding_store import PART
 from st_extras.evaluation import RetrievalTask
 from st_extras.text.term_weights import require_bm25s
 
@@ -140,6 +141,13 @@ def adapt_search(
         sampled, from_documents = sample_queries(queries, sample.texts, run.seed)
         if reason := too_few(len(sample.texts), len(sampled), from_documents):
             return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(sampled), from_documents))
+        if keep_index and model.similarity_fn_name == "dot":
+            _, first = with_embedding(sample.texts, run.encode(model, sample.texts[:PART], route="document"))
+            if not torch.allclose(first.norm(dim=1), torch.ones(1).double(), atol=0.01):  # bfloat16 rounds
+                raise ValueError(
+                    "keep_index must be False for an encoder that compares by dot product and gives documents of other "
+                    "lengths than 1."
+                )
         encoded = encode_both(run, sampled, sample.texts, deadline=run.encoding_deadline)
         used_queries, of_queries = with_embedding(sampled, encoded[0])
         used_documents, of_documents = with_embedding(sample.texts, encoded[1])
@@ -153,11 +161,6 @@ def adapt_search(
             return run.save_unchanged(reason, summary, details)
         base = as_searched(model, (of_queries, of_documents))  # what the base model compares
         unit = with_unit_length((of_queries, of_documents))  # what transforms are applied to
-        if keep_index and not torch.allclose(base[1].norm(dim=1), torch.ones(1), atol=0.01):  # bfloat16 rounds
-            raise ValueError(
-                "keep_index must be False for an encoder that compares by dot product and gives documents of other "
-                "lengths than 1."
-            )
 
         transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
         if from_documents:

@@ -93,6 +93,18 @@ def test_too_little_text_leaves_the_encoder_unchanged(still_encoder, tmp_path, d
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS[:3]), still_encoder.encode(DOCUMENTS[:3]))
 
 
+def test_keep_index_is_refused_before_all_documents_are_encoded(still_encoder, tmp_path, monkeypatch):
+    """What was encoded is removed with the refusal, and it may be minutes of work."""
+    still_encoder.similarity_fn_name = "dot"
+    monkeypatch.setattr(search, "PART", 100, raising=False)
+    encoded: list[int] = []
+    encode = search.AdaptationRun.encode
+    monkeypatch.setattr(search.AdaptationRun, "encode", lambda *a, **k: encoded.append(len(a[2])) or encode(*a, **k))
+    with pytest.raises(ValueError, match=r"^keep_index must be False"):
+        run(still_encoder, tmp_path / "out", keep_index=True)
+    assert encoded == [100]
+
+
 # --- the transforms ---
 
 
