@@ -148,8 +148,8 @@ class TestResume:
                 if state.global_step == 3:
                     raise KeyboardInterrupt
 
+        options = {"save_steps": 2, "save_strategy": "steps", "callbacks": [Interrupt()]}
         with pytest.raises(KeyboardInterrupt):
-            options = {"save_steps": 2, "save_strategy": "steps", "callbacks": [Interrupt()]}
             short_training(encoder, tmp_path / "out", max_steps=4, **options)
         assert f"resume=True continues from {str(tmp_path / 'out' / 'checkpoints' / 'checkpoint-2')!r}" in caplog.text
 
