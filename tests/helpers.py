@@ -117,7 +117,9 @@ def fit(model: SentenceTransformer, loss: nn.Module, data: dict[str, list[str]],
 
 
 def snapshot(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    """A copy of its tensors on the CPU: ``fit`` moves a model to the GPU."""
+    tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    return {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}
 
 
 def differing(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:

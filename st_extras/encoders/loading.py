@@ -156,9 +156,9 @@ def warn_of_missing_weights(model: SentenceTransformer, path: str | PathLike[str
     transformers marks what it loaded, and reports the rest, but the command line hides its reports.
     """
     bodies = [module.auto_model for module in model.modules() if isinstance(module, Transformer)]
-    weights = {name: value for body in bodies for name, value in body.named_parameters() if "pooler" not in name}
-    missing = [name for name, value in weights.items() if not hasattr(value, "_is_hf_initialized")]
-    if 0 < len(missing) < len(weights):
+    weights = [pair for body in bodies if isinstance(body, nn.Module) for pair in body.named_parameters()]  # not ONNX's
+    missing = [name for name, value in weights if "pooler" not in name and not hasattr(value, "_is_hf_initialized")]
+    if missing:
         logger.warning(
             "The files of %r lack %d weights of the encoder, such as %r, which are random now: get all of its files.",
             str(path),

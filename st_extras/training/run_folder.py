@@ -242,14 +242,21 @@ def release(output: Path, unfinished: str) -> None:
 
 @contextmanager
 def undone_if_it_fails(output: str | os.PathLike[str]) -> Iterator[None]:
-    """Remove everything from ``output`` that a run wrote if it fails before its first complete checkpoint."""
+    """Remove everything from ``output`` that a run wrote if it fails before its first complete checkpoint.
+
+    Later, an interruption logs the checkpoint that ``resume`` continues from.
+    """
     output = Path(output)
     missing = [folder for folder in (output, *output.parents) if not folder.exists()]
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         checkpoints = output / CHECKPOINTS
-        if get_rank() > 0 or any(fault(folder, _NEEDED) is None for folder in find_checkpoints(checkpoints)):
+        if get_rank() > 0:
+            raise
+        if complete := [folder for folder in find_checkpoints(checkpoints) if fault(folder, _NEEDED) is None]:
+            if isinstance(error, KeyboardInterrupt):
+                logger.warning("Training was interrupted: resume=True continues from %r.", str(complete[-1]))
             raise
         remove_checkpoints(checkpoints)
         if is_claimed(output, _STAGING):

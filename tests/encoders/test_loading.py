@@ -304,6 +304,10 @@ def test_weights_that_no_file_has_are_named_but_for_an_unused_pooler(tmp_path, c
     none, (message,) = messages
     assert none == []
     assert "4 weights of the encoder, such as 'encoder.layer.2.output" in message
+    save_file({f"body.{name}": value for name, value in weights.items()}, file, metadata={"format": "pt"})
+    caplog.clear()
+    load(str(tmp_path / "saved"))
+    assert "weights of the encoder, such as 'embeddings." in caplog.text, "no name fits: all of them are random"
 
 
 def test_a_transformer_with_a_sentence_embedding_needs_no_pooling(tmp_path):

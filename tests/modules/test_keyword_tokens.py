@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import batch_to_device
 
 from st_extras.encoders import load_encoder
 from tests.modules.cases import LAMBDA_1, attach, reference
@@ -53,10 +54,10 @@ def test_pooled_redundancy_finds_the_text_in_its_template(make_chat, content, pr
     model = make_chat(content, side)
     attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
     assert hidden(attached, TEXTS, prompt) == [["cat", "sat", "mat"], ["dog", "ran"], [], []]
-    features = model.preprocess(TEXTS, prompt=prompt)
+    features = batch_to_device(model.preprocess(TEXTS, prompt=prompt), model.device)
     flags = attached.preprocess(TEXTS, prompt=prompt)["keyword_tokens"].numpy()
-    tokens = model[0](dict(features))["token_embeddings"].detach().double().numpy()
-    shown = features["attention_mask"].bool().numpy()
+    tokens = model[0](dict(features))["token_embeddings"].detach().cpu().double().numpy()
+    shown = features["attention_mask"].bool().cpu().numpy()
     plain, rest = (
         np.array([row[kept].mean(axis=0) for row, kept in zip(tokens, some, strict=True)])
         for some in (shown, shown & ~flags)

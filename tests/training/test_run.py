@@ -16,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from torch import Tensor, nn
+from transformers import TrainerCallback, TrainerState
 
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import AdCSELoss, SimCSELoss
@@ -140,6 +141,17 @@ class TestResume:
         result = short_training(again, tmp_path / "moved", evaluator=second, resume=True, **length)
         assert (result.steps, result.best_step, result.curve) == (4, 2, whole.curve)
         assert differing(first.seen[1], snapshot(again)) == set()
+
+    def test_an_interrupted_one_names_its_checkpoint(self, encoder, tmp_path, caplog):
+        class Interrupt(TrainerCallback):
+            def on_step_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+                if state.global_step == 3:
+                    raise KeyboardInterrupt
+
+        options = {"save_steps": 2, "save_strategy": "steps", "callbacks": [Interrupt()]}
+        with pytest.raises(KeyboardInterrupt):
+            short_training(encoder, tmp_path / "out", max_steps=4, **options)
+        assert f"resume=True continues from {str(tmp_path / 'out' / 'checkpoints' / 'checkpoint-2')!r}" in caplog.text
 
     @SLOW
     def test_a_full_disk_can_be_resumed(self, make_encoder, tmp_path, monkeypatch):
