@@ -220,7 +220,7 @@ def check_rows(name: str, embeddings: Any, at_least: int = 1, dimension: int | N
     """
     import torch  # here: the command line parses numbers without it
 
-    from st_extras.functional import full_precision
+    from st_extras.functional import finite_rows, full_precision
 
     try:
         if not isinstance(embeddings, torch.Tensor):
@@ -238,7 +238,7 @@ def check_rows(name: str, embeddings: Any, at_least: int = 1, dimension: int | N
         fewest = f" with N >= {at_least}" if at_least else ""
         raise ValueError(f"{name} must be (N, {dimension or 'D'}){fewest}, got the shape {shape}.")
     rows = full_precision(embeddings)
-    finite = rows.isfinite().all(dim=1)
+    finite = finite_rows(rows)
     if not bool(finite.all()):
         raise ValueError(f"{name} must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
     return rows

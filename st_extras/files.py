@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from st_extras.checks import shown
+from st_extras.functional import finite_rows
 
 _HEX_DIGITS = 32
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -289,7 +290,7 @@ def _fault(
             return f"{name!r} of the shape {tuple(tensor.shape)} instead of {shape}"
         if not (tensor.is_floating_point() if wanted.dtype is None else tensor.dtype == wanted.dtype):
             return f"{name!r} of {tensor.dtype} instead of {wanted.dtype or 'floating-point numbers'}"
-        if not bool(tensor.isfinite().all()):
+        if not bool(finite_rows(tensor.reshape(1, -1))):
             return f"{name!r} with NaN or an infinite value"
     if _CHECKSUM in found and found[_CHECKSUM] != _tensor_digest(stored):
         return "a damaged file (its checksum differs)"

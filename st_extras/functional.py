@@ -18,6 +18,14 @@ def full_precision(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def finite_rows(x: Tensor) -> Tensor:
+    """Return (N,) whether each row of (N, D) is finite; ``isfinite`` of all would hold a copy of them."""
+    if x.numel() == 0:
+        return torch.ones(len(x), dtype=torch.bool, device=x.device)
+    lowest, highest = x.aminmax(dim=1)  # of a row with NaN, NaN
+    return lowest.isfinite() & highest.isfinite()
+
+
 def unit_rows(x: Tensor) -> Tensor:
     """Return the rows of ``x`` scaled to length 1, in float32 (float64 for float64 input); a zero row stays zero."""
     with torch.autocast(x.device.type, enabled=False):

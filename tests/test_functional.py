@@ -3,11 +3,13 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.profiler import profile
 
 from st_extras.functional import (
     anchor_pull,
     cosine_ascent_direction,
     cosine_scores,
+    finite_rows,
     mean_angle,
     reverse_gradient,
     weighted_info_nce,
@@ -25,6 +27,16 @@ def info_nce_loop(scores: Tensor, weights: Tensor | None, include_positive: bool
                 denominator += (1.0 if weights is None else float(weights[i, k])) * math.exp(scores[i, k])
         total += 0.0 if denominator == 0 else math.log(denominator) - float(scores[i, p])
     return total / scores.size(0)
+
+
+def test_finite_rows_are_found_without_a_copy():
+    x = draw(4000, 64)
+    x[0, 3], x[7, 0], x[9, 63], x[11, 1] = math.nan, math.inf, -math.inf, torch.finfo(x.dtype).max
+    with profile(profile_memory=True) as seen:
+        found = finite_rows(x)
+    assert (~found).nonzero().flatten().tolist() == [0, 7, 9]
+    assert max(event.self_cpu_memory_usage for event in seen.events()) < x.nbytes / 10
+    assert finite_rows(x[:0]).tolist() == []
 
 
 @pytest.mark.parametrize("include_positive", [True, False])

@@ -84,7 +84,13 @@ def adapted(encoders: Mapping[str, str]) -> Table:
 
 
 ADAPTED = adapted({"minilm": "all-MiniLM-L6-v2 (tuned)", "mpnet": "all-mpnet-base-v2 (tuned)"})
-ADAPTED_RAW = adapted({"layers3": "its first three layers (raw)", "damaged71": "all-MiniLM-L6-v2, damaged"})
+ADAPTED_RAW = adapted(
+    {
+        "layers3": "first three layers of all-MiniLM-L6-v2 (raw)",
+        "own2": "BERT-small trained here (raw)",
+        "damaged71": "all-MiniLM-L6-v2, damaged",
+    }
+)
 
 EVERY = Table(
     "row",

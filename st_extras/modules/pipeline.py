@@ -20,6 +20,7 @@ from st_extras.encoders.distributed import device_pool
 from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.loading import check_length, with_modules
 from st_extras.encoders.padding import fix_padding_side
+from st_extras.functional import finite_rows
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
 
@@ -277,7 +278,7 @@ def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str], before
     Raises:
         ValueError: if one is not finite; the error names the sentence.
     """
-    finite = embeddings.isfinite().all(dim=1)
+    finite = finite_rows(embeddings)
     if not finite.all():
         i = int((~finite).int().argmax())
         raise ValueError(f"the embedding of sentence {before + i} is not finite (NaN or infinity): {sentences[i]!r}.")
