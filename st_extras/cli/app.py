@@ -36,7 +36,7 @@ _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EROFS}
 
 app = typer.Typer(
     name="st-extras",
-    help="Train and refine sentence encoders without labels.",
+    help="Adapt, train and refine sentence encoders without labels.",
     epilog="The tab key completes commands and options after: st-extras --install-completion",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -107,7 +107,7 @@ def _quiet_libraries() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
-for command in (demo, train, adapt, adapt_search, search, refine, evaluate, calibrate, doctor):
+for command in (demo, adapt, adapt_search, search, evaluate, calibrate, train, refine, doctor):
     app.command(cls=SectionedCommand)(command)
 app.add_typer(repal_app, name="repal")
 app.add_typer(statistics_app, name="statistics")

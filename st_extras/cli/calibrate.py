@@ -49,7 +49,7 @@ def calibrate(
 ) -> None:
     """Show above which cosine few pairs of unrelated texts lie: where to put a threshold.
 
-    All pairs of 2,000 of the texts, drawn at random, are compared; nearly all such pairs are unrelated. An encoder
+    All pairs of 2,000 of the texts, sampled at random, are compared; nearly all such pairs are unrelated. An encoder
     with routes for queries and documents, as adapt-search saves it, compares queries with documents: those of
     --queries or of a folder in BEIR's layout, otherwise sentences of the documents.
     """

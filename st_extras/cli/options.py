@@ -167,7 +167,7 @@ Setting = Annotated[
     typer.Option("--set", help="NAME=VALUE, by the name of an argument of the loss or method in Python; repeatable."),
 ]
 Seed = Annotated[int, typer.Option(help="Random seed for data order, dropout and the loss.", callback=SEED)]
-DrawSeed = Annotated[int, typer.Option("--seed", help="Random seed for which texts are drawn.", callback=SEED)]
+DrawSeed = Annotated[int, typer.Option("--seed", help="Random seed for which texts are sampled.", callback=SEED)]
 
 # ------------------------------------------------------------------------------------------- encoding a corpus
 

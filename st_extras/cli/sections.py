@@ -47,6 +47,10 @@ class SectionedCommand(TyperCommand):
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return the whole first sentence for the list of commands, which wraps it; click would cut it at one line."""
+        return super().get_short_help_str(limit=max(limit, 1_000))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then each section of options."""
         sections: Mapping[str, Sequence[str]] = getattr(self.callback, "help_sections", {})

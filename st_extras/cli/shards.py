@@ -17,9 +17,7 @@ from st_extras.cli.sections import SectionedCommand
 if TYPE_CHECKING:
     from st_extras.text.frequency import FrequencyTable
 
-statistics_app = typer.Typer(
-    help="Mean and covariance of a corpus's embeddings, to fit on: in shards, merged.", no_args_is_help=True
-)
+statistics_app = typer.Typer(help="Save and merge a corpus's mean and covariance.", no_args_is_help=True)
 frequencies_app = typer.Typer(help="Count the tokens of a corpus, for slt-fai and sif.", no_args_is_help=True)
 
 OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace the file --output.")]

@@ -4,6 +4,7 @@ import errno
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,19 @@ def test_other_libraries_are_quiet_unless_the_user_asks(monkeypatch):
     monkeypatch.setattr(logging.getLogger("sentence_transformers"), "setLevel", lambda level: None)
     app._quiet_libraries()
     assert os.environ == {"HF_HUB_DISABLE_PROGRESS_BARS": "0", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+@pytest.mark.parametrize("words", [(), ("repal",), ("statistics",), ("frequencies",)])
+def test_the_list_of_commands_cuts_no_summary(run, words):
+    code, out, _ = run(*words, "--help")
+    assert code == 0
+    assert "..." not in out.partition("Commands:")[2]
+
+
+def test_the_list_of_commands_begins_with_what_most_users_want(run):
+    _, out, _ = run("--help")
+    named = re.findall(r"^  ([\w-]+) ", out.partition("Commands:")[2], re.MULTILINE)
+    assert named[:7] == ["demo", "adapt", "adapt-search", "search", "evaluate", "calibrate", "train"]
 
 
 # --- what goes wrong ---
