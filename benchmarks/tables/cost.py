@@ -100,7 +100,7 @@ _SEARCH = {"embeddings and BM25's index": "parts", "held": "built", "peak": "pea
 SEARCH = Table(
     "documents",
     {
-        f"{size:,}": {"of": ({"study": "scale", "run": "search-20261126-210931"},), "fill": {"size": str(size)}}
+        f"{size:,}": {"of": ({"study": "scale", "run": "search-20261127-023316"},), "fill": {"size": str(size)}}
         for size in (100_000, 1_000_000)
     },
     [(f"{title}, MiB", {"metric": f"mib/<size>/{name}", "show": WHOLE}) for title, name in _SEARCH.items()],
