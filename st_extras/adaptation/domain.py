@@ -23,9 +23,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.adaptation.choice import (
-    MAX_GENERAL_LOSS,
     SMALLEST_GENERAL_SCORE,
     choose,
+    default_budget,
     expected_points,
     is_tried,
     objections,
@@ -60,7 +60,7 @@ def adapt(
     output: str | os.PathLike[str],
     *,
     dev: STSDataset | LabeledTexts | None = None,
-    max_general_loss: float = MAX_GENERAL_LOSS,
+    max_general_loss: float | None = None,
     strength: str | None = None,
     train: bool = False,
     minutes: float = 10.0,
@@ -91,7 +91,8 @@ def adapt(
         max_general_loss: how many points of Spearman correlation (times 100) a candidate may lose on 300 graded pairs
             of general English that come with the package. The stronger a transform, the more it gains on the domain and
             loses on these pairs. 0.5: for one encoder that serves everything; 200: any loss, as a correlation times
-            100 cannot fall by more.
+            100 cannot fall by more. None: 2, and any loss for a raw encoder, by which two texts have a mean cosine
+            above 0.7.
         strength: "slight", "gentle", "medium" or "whitening": the transform to save, whatever the scores say, which the
             report shows nevertheless. None: the scores choose, among what loses no more than ``max_general_loss``.
         train: whether to try short trainings too (``TRAININGS``), those for which there is time. Training sets the
@@ -133,16 +134,16 @@ def adapt(
         "overwrite": overwrite,
         "show_progress_bar": show_progress_bar,
     }
-    check_weight("max_general_loss", max_general_loss)
+    if max_general_loss is not None:
+        check_weight("max_general_loss", max_general_loss)
     check_bool("train", train)
     if strength is not None:
         check_choice("strength", strength, tuple(STRENGTHS))
         if train or is_language_model(model):
             reason = "train" if train else "a language model"
             raise ValueError(f"strength must be left out with {reason}, whose candidates are others, got {strength!r}.")
-    budget = max_general_loss if strength is None else math.inf
     if is_language_model(model) and not train:
-        if max_general_loss != MAX_GENERAL_LOSS:
+        if max_general_loss is not None:
             raise ValueError(
                 f"max_general_loss must be left out for a language model, which is chosen by its gain on general "
                 f"English and the texts together, got {max_general_loss:g}."
@@ -154,7 +155,9 @@ def adapt(
         sample = apart_from(run.sample(texts), dev)
         embeddings = run.encode(model, sample.texts, deadline=run.encoding_deadline)
         corpus = split_corpus(sample, embeddings)
-        details = DomainDetails(max_general_loss, mean_cosine=corpus.mean_cosine)
+        allowed = default_budget(corpus.mean_cosine) if max_general_loss is None else max_general_loss
+        budget = allowed if strength is None else math.inf
+        details = DomainDetails(allowed, mean_cosine=corpus.mean_cosine)
         if corpus.unusable:
             return run.save_unchanged(corpus.unusable, corpus.summary, details)
 

@@ -35,13 +35,14 @@ def adapt(
     text: options.Text,
     output: options.Output,
     max_general_loss: Annotated[
-        float,
+        float | None,
         typer.Option(
             help="Points that it may lose on pairs of general English (Spearman x 100); with more of them it gains "
-            "more on your text. 0.5 for one encoder that serves everything, 200 for this text alone.",
+            "more on your text. 0.5 for one encoder that serves everything, 200 for this text alone. Default: 2, and "
+            "200 for a raw encoder (mean cosine above 0.7).",
             callback=options.NOT_NEGATIVE,
         ),
-    ] = 2.0,
+    ] = None,
     strength: Annotated[
         str | None,
         typer.Option(

@@ -65,11 +65,12 @@ def made(base: float, generals: list[float], gains: list[float]) -> tables.Cell:
 
 @pytest.mark.parametrize("budget", [2.0, 0.5])
 def test_the_rule_is_that_of_adapt(budget):
-    assert (tables.MAX_LOSS, tables.SHARE, tables.ENOUGH, tables.SMALLEST) == (
+    assert (tables.MAX_LOSS, tables.SHARE, tables.ENOUGH, tables.SMALLEST, tables.RAW) == (
         choice.MAX_GENERAL_LOSS,
         choice.WHITENING_SHARE,
         choice.ENOUGH,
         choice.SMALLEST_GENERAL_SCORE,
+        choice.RAW_MEAN_COSINE,
     )
     drawn, seen = random.Random(0), set()
     for _ in range(200):
