@@ -154,6 +154,8 @@ def print_adaptation(
 
 def _changes(adapted: Adaptation) -> list[str]:
     """Return what the chosen candidate changes, and the texts, a sentence each."""
+    from st_extras.adaptation.choice import ANY_LOSS
+
     chosen, details = adapted.chosen_result, cast("DomainDetails | LanguageModelDetails", adapted.details)
     if chosen is None:
         return [_texts_line(adapted)]
@@ -164,8 +166,10 @@ def _changes(adapted: Adaptation) -> list[str]:
             f"Expected by labels: {low:+.1f} to {high:+.1f} points, as in 8 of 10 cases measured ({_MEASURES})."
         )
     if chosen.general is not None and details.general is not None:
-        change = chosen.general - details.general
-        changes.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change:+.1f}).")
+        change = f"{chosen.general - details.general:+.1f}"
+        if getattr(details, "max_general_loss", 0) >= ANY_LOSS:  # a raw encoder's default
+            change += ", any loss is allowed"
+        changes.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change}).")
     changes.append(f"{details.changed:.0%} of the texts have another nearest neighbour.")
     before, after = ((marks or {}).get(1000) for marks in (details.unrelated_before, details.unrelated_after))
     if before and after:

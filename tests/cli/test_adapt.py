@@ -8,6 +8,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails, SearchDetails
+from st_extras.adaptation.choice import ANY_LOSS
 from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
 from st_extras.adaptation.transforms import STRENGTHS
@@ -119,10 +120,11 @@ def test_the_strengths_are_those_of_the_transforms():
     assert tuple(STRENGTHS) == adapt_command.STRENGTHS
 
 
-def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses():
+@pytest.mark.parametrize(("budget", "allowed"), [(2.0, ""), (ANY_LOSS, ", any loss is allowed")])
+def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses(budget, allowed):
     chosen = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15, True, "", 1.0)
-    details = DomainDetails(2.0, general=80.45, expected_points=(0.9, 4.2), changed=0.17)
+    details = DomainDetails(budget, general=80.45, expected_points=(0.9, 4.2), changed=0.17)
     adapted = Adaptation(None, "medium", "medium was best.", "", [chosen], TextSummary(9, 9, 8, 2, 7.0), details, 1.0)
     expected, general, *_ = _changes(adapted)
     assert expected.startswith("Expected by labels: +0.9 to +4.2 points")
-    assert general == "General English: 80.5 -> 79.2 (-1.3)."
+    assert general == f"General English: 80.5 -> 79.2 (-1.3{allowed})."
