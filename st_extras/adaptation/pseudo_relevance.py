@@ -42,7 +42,7 @@ def sample_queries(queries: Any, documents: Sequence[str], seed: int) -> tuple[l
 
 
 def too_few(documents: int, queries: int, made: bool) -> str:
-    """Return why nothing can be tried with so many different documents and queries; empty if something can."""
+    """Return what is lacking, counting different documents and queries; empty if there are enough of both."""
     if documents < FEWEST_DOCUMENTS:
         return f"{FEWEST_DOCUMENTS} different documents are needed, got {documents}."
     if queries < FEWEST_QUERIES:

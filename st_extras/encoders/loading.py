@@ -153,11 +153,13 @@ def _load(path: str, device: str | None, options: dict[str, Any]) -> SentenceTra
 def warn_of_missing_weights(model: SentenceTransformer, path: str | PathLike[str]) -> None:
     """Warn if the files of a model lack weights of its transformer: those are random now. An unused pooler's may lack.
 
-    transformers marks what it loaded, and reports the rest, but the command line hides its reports.
+    transformers marks the weights that it loaded, if they are not quantized, and reports the others, but the command
+    line hides its reports.
     """
     bodies = [module.auto_model for module in model.modules() if isinstance(module, Transformer)]
-    weights = [pair for body in bodies if isinstance(body, nn.Module) for pair in body.named_parameters()]  # not ONNX's
-    missing = [name for name, value in weights if "pooler" not in name and not hasattr(value, "_is_hf_initialized")]
+    plain = [body for body in bodies if isinstance(body, nn.Module) and not hasattr(body.config, "quantization_config")]
+    weights = [pair for body in plain for pair in body.named_parameters() if "pooler" not in pair[0]]
+    missing = [name for name, value in weights if not hasattr(value, "_is_hf_initialized")]
     if missing:
         logger.warning(
             "The files of %r lack %d weights of the encoder, such as %r, which are random now: get all of its files.",
