@@ -162,14 +162,19 @@ def adapt_search(
         base = as_searched(model, (of_queries, of_documents))  # what the base model compares
         unit = with_unit_length((of_queries, of_documents))  # what transforms are applied to
 
+        def unchanged(reason: str, measure: str = "", results: list[CandidateResult] | None = None) -> Adaptation:
+            """Save the base model, and report the weight of BM25 beside it."""
+            weight = hybrid_weight(used_documents, used_queries, base)
+            found = dataclasses.replace(details, bm25_weight=weight)
+            return run.save_unchanged(reason, summary, found, measure, results)
+
         transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
         if from_documents:
             transforms = transforms[-1:]  # the one that does not use the mean of the queries: users' have another
         try:
             routes = both_sides(used_documents, unit, transforms, run.seed)
         except ValueError as error:  # too few embeddings that differ
-            details = dataclasses.replace(details, bm25_weight=hybrid_weight(used_documents, used_queries, base))
-            return run.save_unchanged(str(error), summary, details)
+            return unchanged(str(error))
         if keep_index:
             routes = queries_alone(routes, unit)  # carries what the documents got over to the queries
 
@@ -178,11 +183,9 @@ def adapt_search(
             comparison = PseudoRelevanceComparison(used_documents, used_queries, base)
             details = dataclasses.replace(details, compared=len(comparison.compared))
             if len(comparison.compared) < FEWEST_QUERIES:
-                reason = (
+                return unchanged(
                     f"{len(comparison.compared)} queries share a word with a document, {FEWEST_QUERIES} are needed."
                 )
-                weight = hybrid_weight(used_documents, used_queries, base)
-                return run.save_unchanged(reason, summary, dataclasses.replace(details, bm25_weight=weight))
             results = pseudo_relevance_results(comparison, transforms, routes, unit)
             choice = choose_harmless(results)
         else:
@@ -195,8 +198,7 @@ def adapt_search(
             choice = choose(results)
 
         if choice.index is None:
-            details = dataclasses.replace(details, bm25_weight=hybrid_weight(used_documents, used_queries, base))
-            return run.save_unchanged(choice.reason, summary, details, gain_measure, results)
+            return unchanged(choice.reason, gain_measure, results)
         chosen, name = routes[choice.index], transforms[choice.index].name
         refined = routed(model, chosen)
         moved = chosen.after(unit)
