@@ -206,7 +206,7 @@ def train_encoder(
             selection |= {"metric_for_best_model": f"eval_{metric}", "greater_is_better": evaluator.greater_is_better}
             settings = selection | settings  # the caller's own come last
             base = {name: value.detach().to("cpu", copy=True) for name, value in trained_state(model).items()}
-        with undone_if_it_fails(output):
+        with undone_if_it_fails(output, trains=True):
             claim(Path(output))  # building the trainer makes the folder of the checkpoints
             trainer = build_trainer(model, dataset, made, evaluator, checkpoints, settings, identity, lora is not None)
             for callback in callbacks:

@@ -241,28 +241,34 @@ def release(output: Path, unfinished: str) -> None:
 
 
 @contextmanager
-def undone_if_it_fails(output: str | os.PathLike[str]) -> Iterator[None]:
+def undone_if_it_fails(output: str | os.PathLike[str], *, trains: bool = False) -> Iterator[None]:
     """Remove everything from ``output`` that a run wrote if it fails before its first complete checkpoint.
 
     Later, an interruption logs the checkpoint that ``resume`` continues from.
+
+    Args:
+        output: the folder.
+        trains: whether the run has checkpoints there. Those that another run, or nobody known, left stay.
     """
     output = Path(output)
     missing = [folder for folder in (output, *output.parents) if not folder.exists()]
     try:
         yield
     except BaseException as error:
-        checkpoints = output / CHECKPOINTS
         if get_rank() > 0:
             raise
-        if complete := [folder for folder in find_checkpoints(checkpoints) if fault(folder, _NEEDED) is None]:
-            if isinstance(error, KeyboardInterrupt):
-                logger.warning("Training was interrupted: resume=True continues from %r.", str(complete[-1]))
-            raise
-        remove_checkpoints(checkpoints)
+        if trains:
+            found = find_checkpoints(output / CHECKPOINTS)
+            if complete := [folder for folder in found if fault(folder, _NEEDED) is None]:
+                if isinstance(error, KeyboardInterrupt):
+                    logger.warning("Training was interrupted: resume=True continues from %r.", str(complete[-1]))
+                raise
+            if is_claimed(output, CHECKPOINTS):
+                remove_checkpoints(output / CHECKPOINTS)
+                release(output, CHECKPOINTS)
         if is_claimed(output, _STAGING):
             shutil.rmtree(output / _STAGING, ignore_errors=True)
             release(output, _STAGING)
-        release(output, CHECKPOINTS)
         if missing:
             _remove_empty(output, missing[-1].parent)
         raise
