@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SECTIONS = {
     "Choosing by labels": ("labeled", "text_column", "label_column", "dev", "dev_set"),
-    "Text and encoder": ("column", "limit", "max_line", "prompt"),
+    "Text and encoder": ("column", "limit", "prompt"),
     "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
 }
 
@@ -60,7 +60,6 @@ def adapt(
     dev_set: options.DevSet = None,
     column: options.Column = None,
     limit: options.SampleLimit = 12_000,
-    max_line: options.MaxLine = options.LONGEST_LINE,
     prompt: options.Prompt = None,
     minutes: options.Minutes = 10.0,
     batch_size: options.EncodeBatch = 64,
@@ -93,7 +92,7 @@ def adapt(
         chooser = load_labeled(labeled, text_column, label_column)
     elif dev is not None:
         chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
-    texts = corpus.stream_sentences(text, column=column, max_line=max_line)
+    texts = corpus.stream_sentences(text, column=column)
     named: Any = {} if prompt is None else {"prompts": {"text": prompt}, "default_prompt_name": "text"}
     adapted = adaptation.adapt(
         load_encoder(encoder, **named),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SECTIONS = {
     "Choosing by labels": ("retrieval",),
-    "Documents and encoder": ("passages", "query_prompt", "document_prompt", "column", "limit", "max_line"),
+    "Documents and encoder": ("passages", "query_prompt", "document_prompt", "column", "limit"),
     "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
 }
 _RULE = (
@@ -60,7 +60,6 @@ def adapt_search(
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
     limit: options.SampleLimit = 12_000,
-    max_line: options.MaxLine = options.LONGEST_LINE,
     minutes: options.Minutes = 10.0,
     batch_size: options.EncodeBatch = 64,
     seed: options.DrawSeed = 42,
@@ -83,12 +82,12 @@ def adapt_search(
     adaptation.check_adaptation_output(output, resume=resume, overwrite=overwrite)
     options.check_column(context, documents)
     options.refuse_refined(encoder)
-    judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval, max_line=max_line)
-    texts: Any = corpus.stream_sentences(documents, column=column, max_line=max_line)
+    judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)
+    texts: Any = corpus.stream_sentences(documents, column=column)
     texts = texts if passages is None else corpus.passages(texts, passages)
     folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
     sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
-    wanted: Any = reading.read_queries(sources, max_line=max_line)[1] if sources else "documents"
+    wanted: Any = reading.read_queries(sources)[1] if sources else "documents"
     model = load_encoder(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: one for name, one in prompts.items() if one is not None})

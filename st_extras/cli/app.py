@@ -21,7 +21,6 @@ from st_extras.cli.messages import in_options, logged_in_options, option_names, 
 from st_extras.cli.refine import refine, repal_app
 from st_extras.cli.search import search
 from st_extras.cli.sections import SectionedCommand
-from st_extras.cli.shards import frequencies_app, statistics_app
 from st_extras.cli.train import train
 
 WRONG_REQUEST = 2
@@ -110,5 +109,3 @@ def _quiet_libraries() -> None:
 for command in (demo, adapt, adapt_search, search, evaluate, calibrate, train, refine, doctor):
     app.command(cls=SectionedCommand)(command)
 app.add_typer(repal_app, name="repal")
-app.add_typer(statistics_app, name="statistics")
-app.add_typer(frequencies_app, name="frequencies")

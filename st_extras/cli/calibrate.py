@@ -15,7 +15,7 @@ from st_extras.cli.sections import help_sections
 
 _TEXTS = 2000
 _SECTIONS = {
-    "Text and encoder": ("column", "max_line", "prompt"),
+    "Text and encoder": ("column", "prompt"),
     "Running": ("batch_size", "seed", "quiet", "as_json", "help"),
 }
 
@@ -40,7 +40,6 @@ def calibrate(
         typer.Option(help="File of a picture to write, such as cosines.png; needs the extra plot."),
     ] = None,
     column: options.Column = None,
-    max_line: options.MaxLine = options.LONGEST_LINE,
     prompt: options.Prompt = None,
     batch_size: options.EncodeBatch = 32,
     seed: options.DrawSeed = 42,
@@ -62,7 +61,7 @@ def calibrate(
     from st_extras.text import corpus
 
     options.check_column(context, text)
-    texts = sample_texts(corpus.stream_sentences(text, column=column, max_line=max_line), _TEXTS, seed, "text").texts
+    texts = sample_texts(corpus.stream_sentences(text, column=column), _TEXTS, seed, "text").texts
     axes: Any = None if picture is None else new_axes(None)  # what is wrong with it is known before anything is encoded
     if picture is not None:
         _check_picture(picture, axes.figure.canvas.get_supported_filetypes())
@@ -71,7 +70,7 @@ def calibrate(
     searched, origin = None, ""
     if queries or any(map(has_search_routes, models.values())):
         options.refuse_unread(context, "is not for queries and documents, which have their own", "prompt")
-        searched, origin = _queries(queries or [], text, texts, max_line, seed)
+        searched, origin = _queries(queries or [], text, texts, seed)
     bar = shows_bars(quiet, as_json)
     pairs = encode_pairs(models, texts, searched, prompt=prompt, batch_size=batch_size, show_progress_bar=bar)
     found, count = pairs.cosines(), len(pairs.texts["after"])
@@ -99,9 +98,7 @@ def calibrate(
         print_table(f"Cosines of unrelated {what}, {paths[name]}", ["pairs above", "cosine", "95 % interval"], lines)
 
 
-def _queries(
-    files: Sequence[str], text: Sequence[str], documents: list[str], max_line: int, seed: int
-) -> tuple[list[str], str]:
+def _queries(files: Sequence[str], text: Sequence[str], documents: list[str], seed: int) -> tuple[list[str], str]:
     """Return queries, and where they are from: the files given, a folder in BEIR's layout, or the documents."""
     from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, sample_queries
     from st_extras.text.documents import read_queries
@@ -109,7 +106,7 @@ def _queries(
 
     folders = [source for source in text if (folder := find_search_folder(source)) is not None and folder.queries]
     sources = files or folders
-    given = read_queries(sources, max_line=max_line)[1] if sources else FROM_DOCUMENTS
+    given = read_queries(sources)[1] if sources else FROM_DOCUMENTS
     queries, made = sample_queries(given, documents, seed)
     return queries, "sentences of the documents" if made else ", ".join(sources)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +15,6 @@ from st_extras.cli import options
 from st_extras.cli.console import print_line
 from st_extras.cli.options import AT_LEAST_ONE, NOT_NEGATIVE, PROCESSES
 from st_extras.cli.set_option import parse_settings
-from st_extras.cli.shards import load_frequencies
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -33,6 +34,7 @@ LOSSES = {
 """The class of each objective, in ``st_extras.losses``."""
 BASES = ("simcse", "consert", "dclr", "adcse")
 """The base losses of slt-fai."""
+_COUNTED = 100_000  # sentences: their counts label tokens as those of a whole corpus do
 
 
 # ------------------------------------------------------------------------------------------- options
@@ -40,7 +42,10 @@ BASES = ("simcse", "consert", "dclr", "adcse")
 Complementary = Annotated[
     str | None, typer.Option(help='dclr: complementary encoder, "start" (a frozen copy of ENCODER), or "self".')
 ]
-Frequencies = Annotated[str | None, typer.Option(help='slt-fai (required): file of token counts, or "wordfreq:en".')]
+Frequencies = Annotated[
+    Path | None,
+    typer.Option(help="slt-fai: token counts, as FrequencyTable.save writes; default: those of 100,000 sentences."),
+]
 Base = Annotated[str | None, typer.Option(help="slt-fai: base loss, simcse (default), consert, dclr or adcse.")]
 BaseSetting = Annotated[
     list[str] | None, typer.Option("--base-set", help="slt-fai: setting of the base loss, NAME=VALUE; repeatable.")
@@ -76,7 +81,7 @@ class Objective:
         settings: settings of the loss, each NAME=VALUE.
         mini_batch_size: sentences that the encoder sees at a time; None: all of a batch.
         complementary: DCLR's complementary encoder, as the objective or as SLT-FAI's base; None: the loss's default.
-        frequencies: SLT-FAI's token counts.
+        frequencies: a file of SLT-FAI's token counts; None: they are counted in the text.
         base: SLT-FAI's base loss.
         base_set: settings of the base loss, each NAME=VALUE.
         warmup_epochs: SLT-FAI's epochs with the base loss only.
@@ -91,7 +96,7 @@ class Objective:
     settings: Sequence[str] = ()
     mini_batch_size: int | None = None
     complementary: str | None = None
-    frequencies: str | None = None
+    frequencies: Path | None = None
     base: str | None = None
     base_set: Sequence[str] | None = None
     warmup_epochs: float | None = None
@@ -116,8 +121,6 @@ def check_objective(context: typer.Context, objective: Objective) -> None:
     for owner, own in (("slt-fai", of_slt_fai), ("paser", (*of_paser, "language", "processes"))):
         if name != owner:
             options.refuse_unread(context, f"needs the objective {owner}, got {name}", *own)
-    if name == "slt-fai" and not objective.frequencies:
-        raise ValueError('slt-fai needs --frequencies: a file from "st-extras frequencies count", or wordfreq:en.')
     if "dclr" not in (name, base):
         options.refuse_unread(context, f"needs the objective dclr, or slt-fai over dclr, got {name}", "complementary")
     if name not in BASES:
@@ -163,13 +166,14 @@ class LossMaker:
         import torch
 
         from st_extras.encoders import load_encoder
+        from st_extras.text.frequency import FrequencyTable
 
         if self._frequencies is not None:
-            self._table = load_frequencies(self._frequencies, model.tokenizer)
+            self._table = FrequencyTable.load(self._frequencies, model.tokenizer)
         if self._complementary not in (None, "start", "self"):
             self._guide = load_encoder(self._complementary, device=str(model.device))
         with torch.random.fork_rng():
-            return self.make(model, [""], batch_size=1)
+            return self.make(model, ["a"], batch_size=1)
 
     def make(self, model: SentenceTransformer, sentences: list[str], batch_size: int) -> nn.Module:
         """Return the loss for a training of ``model`` on these sentences, after :meth:`prepare`."""
@@ -178,7 +182,7 @@ class LossMaker:
         from st_extras.losses import epochs_to_steps
 
         parts = {
-            "frequency_table": self._table,
+            "frequency_table": self._table or _count(sentences, model),
             "base_loss": self._loss(self.base, model, sentences, self.base_settings),
             "warmup_steps": epochs_to_steps(self.warmup_epochs, len(sentences), batch_size),
         }
@@ -195,6 +199,13 @@ class LossMaker:
         elif name == "dclr" and self._complementary is not None:
             guide = {"complementary_model": self._complementary}
         return _loss_class(name)(model, **settings, **guide)
+
+
+def _count(sentences: list[str], model: SentenceTransformer) -> FrequencyTable:
+    """Return how often each token occurs in a random sample of the sentences."""
+    from st_extras.text.frequency import FrequencyTable
+
+    return FrequencyTable.count(random.Random(0).sample(sentences, min(_COUNTED, len(sentences))), model.tokenizer)
 
 
 def _parsed(option: str, pairs: Sequence[str], loss: str) -> dict[str, Any]:

@@ -44,7 +44,6 @@ DROPOUT = checked(lambda name, value: check_interval(name, value, 0, 1, high_inc
 LORA = checked(lambda name, value: check_count(name, value, 1, 4096))
 MAX_LENGTH = checked(lambda name, value: check_count(name, value, 3, _MOST))
 PROCESSES = checked(lambda name, value: check_count(name, value, 1, 1024))
-MAX_LINE = checked(lambda name, value: check_count(name, value, 1, 2**30))
 SEED = checked(lambda name, value: check_count(name, value, 0, 2**32 - 1))
 
 
@@ -129,9 +128,6 @@ def columns_named(remedy: str) -> Iterator[None]:
 
 # ------------------------------------------------------------------------------------------- input and output
 
-LONGEST_LINE = 1_000_000
-"""The default of ``--max-line``, that of ``read_sentences``; importing it from there would take seconds."""
-
 Encoder = Annotated[
     str,
     typer.Argument(help='Transformer or SentenceTransformer to work on: folder, hub id or "demo".', callback=ENCODER),
@@ -150,9 +146,6 @@ Text = Annotated[
 ]
 Column = Annotated[str | None, typer.Option(help="Column to read, of all but .txt files; default: the one with text.")]
 Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.", callback=AT_LEAST_ONE)]
-MaxLine = Annotated[
-    int, typer.Option(help="Longest line of a text file, in bytes; a longer one is refused.", callback=MAX_LINE)
-]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]
 Overwrite = Annotated[bool, typer.Option(help="Replace earlier results in --output.")]
 Resume = Annotated[bool, typer.Option(help="Continue from the last checkpoint in --output.")]

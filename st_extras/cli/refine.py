@@ -14,14 +14,13 @@ from st_extras.cli.console import print_result, print_scores
 from st_extras.cli.evaluate import dev_name, load_any, sts_scorer
 from st_extras.cli.sections import SectionedCommand, help_sections
 from st_extras.cli.set_option import parse_settings
-from st_extras.cli.shards import load_frequencies
 
 _METHODS: dict[str, tuple[str, set[str]]] = {
-    "whitening": ("WhiteningPostProcessor", {"statistics", "stock"}),
-    "all-but-the-top": ("AllButTheTopPostProcessor", {"statistics", "stock"}),
+    "whitening": ("WhiteningPostProcessor", {"stock"}),
+    "all-but-the-top": ("AllButTheTopPostProcessor", {"stock"}),
     "locality-preserving": ("LocalityPreservingPostProcessor", {"stock"}),
-    "sif": ("SIFPooling", {"frequencies"}),
-    "repal": ("RepALPostProcessor", {"statistics"}),
+    "sif": ("SIFPooling", set()),
+    "repal": ("RepALPostProcessor", set()),
 }
 """The class of each method, and which of the options that not all have in common it reads."""
 _OF_ATTACH = {"batch_size": "batch_size", "device": "encode_options", "prompt": "encode_options"}
@@ -30,8 +29,7 @@ _LAMBDAS = {"lambda_1": 0.5, "lambda_2": 1.0}
 """RepAL's weights where none are given: ``attach`` has no default, and "repal tune" finds better ones."""
 
 _SECTIONS = {
-    "In place of text": ("statistics", "frequencies"),
-    "Text": ("column", "max_line", "prompt"),
+    "Text": ("column", "prompt"),
     "Running": ("batch_size", "device", "overwrite", "as_json", "help"),
 }
 
@@ -43,17 +41,8 @@ def refine(
     context: typer.Context,
     method: Annotated[str, typer.Argument(help=f"What to refine with: {', '.join(_METHODS)}.")],
     encoder: options.AnyEncoder,
+    text: options.Text,
     output: options.Output,
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(help='Text to fit on: files, folders or data set ids, as for "train".', callback=options.TEXTS),
-    ] = None,
-    statistics: Annotated[
-        Path | None, typer.Option(help='In place of text: a file that "statistics compute" or "merge" saved.')
-    ] = None,
-    frequencies: Annotated[
-        str | None, typer.Option(help='sif: token counts in place of text, a file or "wordfreq:en".')
-    ] = None,
     set_: options.Setting = None,
     stock: Annotated[
         bool, typer.Option("--stock", help="Save as a stock Dense layer, which loads without this package.")
@@ -62,7 +51,6 @@ def refine(
     device: options.Devices = None,
     prompt: options.Prompt = None,
     column: options.Column = None,
-    max_line: options.MaxLine = options.LONGEST_LINE,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
 ) -> None:
@@ -81,26 +69,14 @@ def refine(
     kind = getattr(modules, name)
     arguments = inspect.signature(kind.attach).parameters
     unread = [option for option, argument in _OF_ATTACH.items() if argument not in arguments]
-    options.refuse_unread(context, f"is not for {method}", *unread, *({"statistics", "frequencies", "stock"} - reads))
+    options.refuse_unread(context, f"is not for {method}", *unread, *({"stock"} - reads))
     settings = (_LAMBDAS if method == "repal" else {}) | parse_settings("--set", set_ or (), kind.attach)
-    if bool(text) == bool(statistics or frequencies):
-        sources = ["text", *(f"--{name}" for name in ("statistics", "frequencies") if name in reads)]
-        both = "both" if text else "neither"
-        raise ValueError(f"{' or '.join(sources)} must be given, and only one of them, got {both}.")
+    options.check_column(context, text)
     given = options.encoding(batch_size, device, prompt)
-    encoding = {name: value for name, value in given.items() if name in arguments}
-    if text:
-        options.check_column(context, text)
-        settings |= encoding | {"corpus": corpus.stream_sentences(text, column=column, max_line=max_line)}
-    else:
-        options.refuse_unread(context, "needs text to read", "column", "max_line", "batch_size", "device")
-    loaded: Any = None if statistics is None else modules.CorpusStatistics.load(statistics)
+    settings |= {name: value for name, value in given.items() if name in arguments}
+    settings["corpus"] = corpus.stream_sentences(text, column=column)
     attached = kind.attach(load_any(encoder), **settings)
     fitted = _module(attached, kind)
-    if not text:
-        if frequencies is not None:
-            loaded = load_frequencies(frequencies, attached.tokenizer)
-        fitted.fit(statistics=loaded, **encoding)
     if stock:
         attached = with_modules(attached, [part.to_dense() if part is fitted else part for part in attached])
     _save(attached, output)

@@ -32,7 +32,7 @@ _BETWEEN = 13  # columns of the terminal beside the cells of a table
 
 _SECTIONS = {
     "Score": ("bm25_weight", "query_prompt", "document_prompt"),
-    "Documents": ("column", "max_line"),
+    "Documents": ("column"),
     "Running": ("batch_size", "quiet", "as_json", "help"),
 }
 
@@ -72,7 +72,6 @@ def search(
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
-    max_line: options.MaxLine = options.LONGEST_LINE,
     batch_size: options.EncodeBatch = 64,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -88,12 +87,12 @@ def search(
     require_bm25s()
     if query and queries is not None:
         raise ValueError("--queries does not go with QUERY: give one of them.")
-    given = list(query or ()) if queries is None else read_queries(queries, max_line=max_line)[1]
-    ids, texts = read_documents(documents, column=column, max_line=max_line)
+    given = list(query or ()) if queries is None else read_queries(queries)[1]
+    ids, texts = read_documents(documents, column=column)
     unlabelled = given if len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)
     if unlabelled is None and folder is not None and folder.queries is not None:
-        unlabelled = read_queries(folder.queries, max_line=max_line)[1]
+        unlabelled = read_queries(folder.queries)[1]
     model = load_any(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})

@@ -24,7 +24,7 @@ _SECTIONS = {
         *("phrases", "top_k", "augment", "language", "processes"),
     ),
     "The encoder": ("pooling", "layers", "max_seq_length", "dropout", "prompt_template", "dtype", "lora"),
-    "The text": ("column", "limit", "max_line", "keep_duplicates"),
+    "The text": ("column", "limit", "keep_duplicates"),
     "The optimizer": ("loss_learning_rate", "eval_steps", "patience"),
     "Memory and speed": ("mini_batch_size", "bf16", "gradient_checkpointing", "length_buckets"),
     "Running": ("seed", "resume", "force", "overwrite", "quiet", "as_json", "help"),
@@ -40,7 +40,6 @@ def train(
     output: options.Output,
     column: options.Column = None,
     limit: options.Limit = None,
-    max_line: options.MaxLine = options.LONGEST_LINE,
     dev: options.TrainDev = None,
     dev_set: options.DevSet = None,
     test: options.Test = None,
@@ -145,7 +144,7 @@ def train(
         options.refuse_unread(context, "does not go with --steps: train for one of them", "epochs")
     options.check_column(context, text)
     options.refuse_refined(encoder)
-    stream = stream_sentences(text, column=column, limit=limit, max_line=max_line)
+    stream = stream_sentences(text, column=column, limit=limit)
     evaluator: Any = None
     if dev is not None and dev != UNLABELED:
         evaluator = evaluation.sts_evaluator(dev_name(dev_set, dev), dev)

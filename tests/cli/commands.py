@@ -21,10 +21,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "doctor": ("doctor",),
     "repal tune": ("repal", "tune", "ENC", "--sts", "STS", "-o", "out"),
     "repal evaluate": ("repal", "evaluate", "ENC"),
-    "statistics compute": ("statistics", "compute", "ENC", "TEXT", "-o", "out.safetensors"),
-    "statistics merge": ("statistics", "merge", "a.safetensors", "-o", "out.safetensors"),
-    "frequencies count": ("frequencies", "count", "ENC", "TEXT", "-o", "out.json"),
-    "frequencies info": ("frequencies", "info", "table.json"),
 }
 """The words of each command, with ENC, TEXT and STS as in ``run_in``."""
 

@@ -40,7 +40,7 @@ def test_other_libraries_are_quiet_unless_the_user_asks(monkeypatch):
     assert os.environ == {"HF_HUB_DISABLE_PROGRESS_BARS": "0", "TRANSFORMERS_VERBOSITY": "error"}
 
 
-@pytest.mark.parametrize("words", [(), ("repal",), ("statistics",), ("frequencies",)])
+@pytest.mark.parametrize("words", [(), ("repal",)])
 def test_the_list_of_commands_cuts_no_summary(run, words):
     code, out, _ = run(*words, "--help")
     assert code == 0

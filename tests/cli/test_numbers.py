@@ -17,11 +17,9 @@ OUT_OF_RANGE = {
     "train --dropout": ("-0.1", "1", "nan"),
     "train --lora": ("0", "4097"),
     "train --processes": ("0", "100000"),
-    "train --max-line": ("0", str(2**30 + 1)),
     "train --seed": ("-1", str(2**32)),
     "adapt --limit": ("499", "50001"),
     "adapt --minutes": ("0", "inf", "nan", "10001"),
-    "frequencies info --ratio": ("0", "1", "nan"),
 }
 """For each kind of number, one option that has it."""
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from st_extras.cli import objectives
 from st_extras.cli.objectives import LossMaker, Objective, masked_rows, phrase_masking
 from st_extras.encoders import EmbeddingTable
 from st_extras.text.frequency import FrequencyTable
@@ -35,16 +34,15 @@ def test_the_warm_up_of_slt_fai(encoder, table, base, warmup_epochs, epochs):
 def test_files_are_loaded_once_and_the_guide_embeds_the_text_once(make_encoder, table, monkeypatch):
     """For the check of the settings, and for the training."""
     loaded, embedded, compute = [], [], EmbeddingTable.compute
-    monkeypatch.setattr(
-        objectives, "load_frequencies", lambda path, _: loaded.append(path) or FrequencyTable.load(path)
-    )
+    load = FrequencyTable.load
+    monkeypatch.setattr(FrequencyTable, "load", lambda path, _: loaded.append(path) or load(path))
     monkeypatch.setattr(
         "st_extras.encoders.load_encoder", lambda path, **_: loaded.append(path) or make_encoder(seed=1)
     )
     monkeypatch.setattr(EmbeddingTable, "compute", lambda *given, **_: embedded.append(given[2]) or compute(*given))
     made(make_encoder(), Objective("slt-fai", (), None, "guide", frequencies=table, base="dclr"))
     assert ({*loaded}, len(loaded)) == ({table, "guide"}, 2)
-    assert embedded == [[""], SENTENCES]
+    assert embedded == [["a"], SENTENCES]
 
 
 def test_without_a_mask_token_paser_deletes_phrases_if_it_may():
@@ -55,3 +53,8 @@ def test_without_a_mask_token_paser_deletes_phrases_if_it_may():
     assert len(rows) >= len(SENTENCES)
     for sentence, masked, phrase in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
         assert sorted(masked.split() + phrase.split()) == sorted(sentence.split())
+
+
+def test_without_a_file_slt_fai_counts_the_text(encoder):
+    labels = made(encoder, Objective("slt-fai")).adversarial.low_frequency
+    assert labels.tolist() == (FrequencyTable.count(SENTENCES, encoder.tokenizer).labels() == 1).tolist()

@@ -18,11 +18,9 @@ import pytest
 import torch
 
 from st_extras import adaptation, modules
-from st_extras.cli.options import LONGEST_LINE
 from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
 from st_extras.modules.post_processor import LinearPostProcessor
-from st_extras.text.files import MAX_LINE
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, options, parsed
 
@@ -57,7 +55,7 @@ class Loaded(list[Any]):
     tokenizer = Model.tokenizer
 
 
-TABLE, STATISTICS = FrequencyTable(["a", "b"], [1, 1]), modules.CorpusStatistics(2)
+TABLE = FrequencyTable(["a", "b"], [1, 1])
 QUERIES = [f"query {i}" for i in range(20)]
 """Queries of a file: as many as the weight of BM25 is found from."""
 LABELED = LabeledTexts(["a", "b"], ["one", "two"])
@@ -83,15 +81,15 @@ OTHERS = frozenset(
         ("stream_sentences", "limit"),
         ("read_queries", "column"),
         ("FrequencyTable.count", "column"),
-        ("FrequencyTable.count", "max_line"),
         ("PhraseMasking", "seed"),
     }
 )
 """Arguments that have the name of an option and another meaning."""
 CALLED = {"simcse": "SimCSELoss", "dclr": "DCLRLoss", "slt-fai": "SLTFAILoss", "paser": "PaSeRLoss"}
-CALLED |= {"whitening": "WhiteningPostProcessor.attach", "sif": "SIFPooling.fit", "repal": "RepALPostProcessor.attach"}
+CALLED |= {"whitening": "WhiteningPostProcessor.attach", "sif": "SIFPooling.attach"}
+CALLED |= {"repal": "RepALPostProcessor.attach"}
 """What an objective or a method calls."""
-READ = "--column body --max-line 99"
+READ = "--column body"
 ENCODE = "--batch-size 7 --device a --device b --prompt 'query: '"
 RUN = f"{READ} -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --resume --overwrite --quiet"
 ENCODED: dict[str, Any] = {"device": {"encode_options": {"device": ["a", "b"], "prompt": "query: "}}, "prompt": {}}
@@ -122,7 +120,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "set_": {"mask_ratio": 0.3},
         "warmup_epochs": {"epochs": 0.7, "batch_size": 7},
     },
-    "train slt-fai enc text.csv -o there --frequencies wordfreq:de": {"frequencies": {"language": "de"}},
+    "train slt-fai enc text.csv -o there": {"objective": {"frequency_table": TABLE, "tokenizer": Model.tokenizer}},
     "train paser enc text.csv -o there --phrases np+vp --top-k 5 --augment sr --seed 13 --processes 2": {
         "phrases": {"kinds": ["NP", "VP"], "no_duplicates": False},
         "augment": {"synonym_ratio": 0.5},
@@ -167,7 +165,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "before": {"path": "old", "embeddings": {"before": ["a"], "after": ["a"]}},
         "picture": {"queries": None},
     },
-    "calibrate enc text.csv --queries q.txt --max-line 99 --seed 13 --json": {
+    "calibrate enc text.csv --queries q.txt --seed 13 --json": {
         "queries": {"sources": ["q.txt"], "queries": QUERIES},
     },
     "doctor --json": {},
@@ -186,13 +184,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "stock": {"modules": ["plain", "dense"]},
         "text": {"sources": ["text.csv"], "corpus": TEXT},
     },
-    "refine whitening enc -o there --statistics s --prompt q: --json": {
-        "statistics": {"path": "s", "statistics": STATISTICS},
-        "prompt": {"encode_options": {"prompt": "q:"}},
-    },
-    "refine sif enc -o there --frequencies f.json": {
-        "frequencies": {"path": "f.json", "tokenizer": Model.tokenizer, "statistics": TABLE},
-    },
+    "refine sif enc text.csv -o there --json": {"text": {"corpus": TEXT}},
     "refine repal enc text.csv -o there --device cpu --set lambda_1=0": {
         "set_": {"lambda_1": 0.0, "lambda_2": 1.0},
         "device": {"encode_options": {"device": "cpu"}},
@@ -207,34 +199,6 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "by_subset": {"groups": PAIRS.subsets},
     },
     "repal evaluate enc --sts D --sets X --sets Y --json": {"sts": {"source": "D"}, "sets": {"names": ["X", "Y"]}},
-    f"statistics compute enc text.csv {READ} {ENCODE} --shard 3/16 --output text.csv --overwrite --quiet": {
-        **ENCODED,
-        "shard": {"shard": (3, 16), "sentences": TEXT},
-        "output": {"path": "text.csv"},
-        "overwrite": {},
-    },
-    "statistics compute enc text.csv -o there --json": {"output": {"path": "there"}},
-    "statistics merge a.safetensors -o text.csv --overwrite --json": {
-        "files": {"path": "a.safetensors"},
-        "output": {"path": "text.csv"},
-        "overwrite": {},
-    },
-    f"frequencies count enc text.csv {READ} --shard 3/16 --processes 2 --add f.json -o text.csv --overwrite --quiet": {
-        "shard": {"shard": (3, 16), "texts": TEXT},
-        "processes": {"num_processes": 2},
-        "add": {"path": "f.json"},
-        "output": {"path": "text.csv"},
-        "overwrite": {},
-    },
-    "frequencies count enc text.csv -o there --add f.json --json": {
-        "add": {"path": "f.json"},
-        "output": {"path": "there"},
-    },
-    "frequencies info table.json --encoder E --ratio 0.25 --json": {
-        "table": {"path": "table.json", "tokenizer": Model.tokenizer},
-        "encoder": {"name": "E"},
-        "ratio": {"low_frequency_ratio": 0.25},
-    },
 }
 """Command lines, and what an option becomes that does not arrive under its name: arguments with their values."""
 
@@ -289,9 +253,7 @@ def calls(run, monkeypatch):
         "st_extras.cli.advice.warn_of_good_encoder": lambda model: None,
         "st_extras.encoder_names.find_encoder": lambda name, **_: name,
         "st_extras.samples.encoder.packaged_minilm": lambda: None,
-        "st_extras.text.vocabularies.vocabulary": lambda tokenizer: ("a", "b"),
         "datasets.disable_progress_bars": lambda: calls.seen.append(("disable_progress_bars", {})),
-        "transformers.AutoTokenizer.from_pretrained": calls.note("tokenizer", lambda name: None, Model.tokenizer),
         "sys.stdin": io.StringIO(),
     }.items():
         monkeypatch.setattr(place, value)
@@ -306,9 +268,8 @@ def calls(run, monkeypatch):
         on(f"st_extras.text:{name}")
     dataset = calls.note("dataset", lambda sentences, num_proc: None, TEXT)
     on("st_extras.text:PhraseMasking", SimpleNamespace(dataset=dataset, skipped=0))
-    for name, result in {"from_file": TABLE, "from_wordfreq": TABLE, "count": TABLE, "save": None}.items():
+    for name, result in {"load": TABLE, "count": TABLE}.items():
         on(f"st_extras.text.frequency:FrequencyTable.{name}", result)
-    on("st_extras.text.frequency:FrequencyTable.labels", TABLE.counts)
     # encoders and training
     on(
         "st_extras.encoders:load_encoder",
@@ -367,12 +328,9 @@ def calls(run, monkeypatch):
         made: Any = kind(TABLE) if kind is modules.SIFPooling else kind(2)  # type: ignore[arg-type]
         on(f"st_extras.modules:{kind.__name__}.attach", Loaded(["plain", made]))
         on(f"st_extras.modules:{kind.__name__}.fit")
-    on("st_extras.modules:CorpusStatistics.load", STATISTICS)
-    on("st_extras.modules:CorpusStatistics.compute", modules.CorpusStatistics(2))
-    on("st_extras.modules:CorpusStatistics.save")
     on("st_extras.cli.search:load_any", lambda path: Model(path, {}))
     on("st_extras.cli.calibrate:load_any", torch.nn.Identity())
-    for name in ("evaluate", "refine", "shards"):
+    for name in ("evaluate", "refine"):
         on(f"st_extras.cli.{name}:load_any", Loaded([modules.RepALPostProcessor(2, 0.5, 0.5)]))
     return calls
 
@@ -414,7 +372,7 @@ def test_every_option_of_every_command_is_on_a_line():
     "line",
     [
         *(" ".join(words) for words in COMMANDS.values()),
-        *(f"train {objective} ENC TEXT -o out" for objective in ("dclr", "paser", "slt-fai --frequencies f.json")),
+        *(f"train {objective} ENC TEXT -o out" for objective in ("dclr", "paser", "slt-fai")),
         *(f"refine {method} ENC TEXT -o out" for method in ("sif", "repal")),
     ],
 )
@@ -426,7 +384,3 @@ def test_defaults_are_those_of_python(run, calls, line):
         for name in {*arguments} - given:
             default = calls.defaults.get((call, name), inspect.Parameter.empty)
             assert default is inspect.Parameter.empty or arguments[name] in (default, {}), (call, name)
-
-
-def test_the_longest_line_is_that_of_the_reader():
-    assert LONGEST_LINE == MAX_LINE

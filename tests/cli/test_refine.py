@@ -38,20 +38,6 @@ def test_a_stock_layer_does_the_same(run, inputs):
     np.testing.assert_allclose(encoded("ours"), stock.encode(SENTENCES), atol=1e-4)
 
 
-def test_counts_and_statistics_in_place_of_text(run):
-    assert run("frequencies", "count", "ENC", "TEXT", "-o", "counts.json")[0] == 0
-    prompt = ("--prompt", "the dog ")
-    assert run("statistics", "compute", "ENC", "TEXT", "-o", "s.safetensors", *prompt)[0] == 0
-    for method, more, given in (
-        ("sif", ("--set", "a=0.01"), ("--frequencies", "counts.json")),
-        ("whitening", prompt, ("--statistics", "s.safetensors")),
-    ):
-        assert run("refine", method, "ENC", "TEXT", "-o", f"{method}-1", *more)[0] == 0
-        code, out, err = run("refine", method, "ENC", *given, "-o", f"{method}-2", *more)
-        assert (code, f'Fitted on 8 sentences, saved to {method}-2: st_extras.load("{method}-2")\n') == (0, out), err
-        np.testing.assert_allclose(encoded(f"{method}-1"), encoded(f"{method}-2"), atol=1e-5)
-
-
 def test_a_refined_encoder_is_not_trained(run):
     assert run("refine", "whitening", "ENC", "TEXT", "-o", "refined")[0] == 0
     for command in (("train", "simcse"), ("adapt",), ("adapt-search",)):

@@ -37,8 +37,7 @@ _COMMANDS = {
     "repal": "refine repal {encoder} {text} -o {output} --set keywords=rake",
     "tune": "repal tune {refined} --sts {sts} -o {output}",
     "whiten": "refine whitening {encoder} {text} -o {output}",
-    "info": "frequencies info {table}",
-    "count": "frequencies count {encoder} {text} -o {output}.json", "calibrate": "calibrate {encoder} {domain}",
+    "calibrate": "calibrate {encoder} {domain}",
     "evaluate": "evaluate {encoder} --sts {sts} --sets mine", "labelled": "evaluate {encoder} --labeled {labelled}",
     "retrieval": "evaluate {encoder} --retrieval {judged}", "adapt": "adapt {encoder} {text} -o {output} --quiet",
     "search": "adapt-search {encoder} {domain} -o {output} --quiet --queries {queries}",
@@ -64,7 +63,6 @@ def _places() -> dict[str, str]:
     (folder / "utf16.txt").write_bytes("\n".join(SENTENCES).encode("utf-16-le"))
     world.search_folder(folder / "judged")
     world.search_folder(folder / "unknown", "no\t1")
-    world.table().save(folder / "table.json")
     repal = modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.0, keywords="rake")
     repal.save(str(folder / "refined"))
     return {path.stem: str(path) for path in folder.iterdir()} | {"encoder": str(world.encoder_folder())}
