@@ -19,8 +19,9 @@ from benchmarks.studies import Options
 from st_extras.adaptation.search_transforms import Routes
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.evaluation.retrieval import fuse_ranks
+from st_extras.ranking import queries_from_documents
 from st_extras.search import bm25_weight
-from st_extras.search.hybrid import FEWEST_CANDIDATES, sentences_as_queries
+from st_extras.search.hybrid import FEWEST_CANDIDATES
 from st_extras.text.term_weights import BM25, BM25_SHARE
 
 FUSED = 100  # documents of each side, as search engines fetch them
@@ -97,7 +98,7 @@ def score(
     task = load_retrieval(data / "retrieval" / collection)
     evaluator = RetrievalEvaluator(task)
     queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
-    sentences = sentences_as_queries(documents)
+    sentences = queries_from_documents(documents)
     places = {f"{collection}.q": queries, f"{collection}.d": documents, f"{collection}.sentences": sentences}
     of_queries, of_documents, of_sentences = embeddings(name, settings, places, cache)
     index = BM25(documents)
@@ -113,8 +114,8 @@ def score(
         for called, route in routes.items():
             moved_queries, moved = route.after(start)
             moved_sentences, _ = route.after((of_sentences, of_documents[:1]))
-            made = (moved_sentences @ moved.T).numpy(), bm25_of_sentences
-            for row, scores, weight in rows_of(called, (moved_queries @ moved.T).numpy(), bm25, made, shares):
+            made = moved_sentences @ moved.T, bm25_of_sentences
+            for row, scores, weight in rows_of(called, moved_queries @ moved.T, bm25, made, shares):
                 weights[row] = weight
                 yield row, scores
         yield "BM25", bm25

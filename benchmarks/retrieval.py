@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import normalize
 
 from benchmarks.names import KEPT
 from benchmarks.records import run_once
@@ -34,16 +32,19 @@ from st_extras.adaptation.search_transforms import (
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import RetrievalEvaluator
 from st_extras.evaluation.reporting import bootstrap_interval
+from st_extras.functional import unit_rows
+from st_extras.ranking import Floats
 from st_extras.samples.encoder import packaged_minilm
+from st_extras.text.term_weights import BM25
 
 START = "start"
 SHIPPED = {"adapt": BOTH_SIDES, KEPT: QUERIES_ALONE}
 """The transforms that ``adapt_search`` tries, by the name of the row."""
 SEED = 42
-Scores = np.ndarray | Tensor
+Scores = np.ndarray
 
 
-def embeddings(name: str, settings: dict[str, Any], texts: dict[str, list[str]], cache: Path) -> list[Tensor]:
+def embeddings(name: str, settings: dict[str, Any], texts: dict[str, list[str]], cache: Path) -> list[Floats]:
     """Return unit rows of queries and of documents, from the cache if they are there.
 
     Args:
@@ -60,11 +61,11 @@ def embeddings(name: str, settings: dict[str, Any], texts: dict[str, list[str]],
         for file, listed in missing:
             file.parent.mkdir(parents=True, exist_ok=True)
             np.save(file, encode(listed))
-    found = [torch.from_numpy(np.load(file)).float() for file in files]
+    found = [np.load(file) for file in files]
     for file, rows, listed in zip(files, found, texts.values(), strict=True):
         if len(rows) != len(listed):
             raise ValueError(f"{file} must hold {len(listed)} embeddings, got {len(rows)}: remove it.")
-    return [normalize(rows) for rows in found]
+    return [unit_rows(torch.from_numpy(rows)).numpy() for rows in found]
 
 
 def chosen_routes(
@@ -81,7 +82,7 @@ def chosen_routes(
     """
     routes = both_sides(documents, start, transforms, SEED)
     routes = queries_alone(routes, start) if name == KEPT else routes
-    comparison = PseudoRelevanceComparison(documents, queries, start)
+    comparison = PseudoRelevanceComparison(BM25(documents), queries, start)
     if len(comparison.compared) < FEWEST_QUERIES:
         return Routes(None)
     index = choose_harmless(pseudo_relevance_results(comparison, transforms, routes, start)).index

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from benchmarks.names import KEPT
 from benchmarks.retrieval import (
     SEED,
@@ -27,17 +25,18 @@ from benchmarks.retrieval import (
     scored,
 )
 from benchmarks.studies import Options
-from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, PseudoRelevanceComparison, sample_queries
+from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, PseudoRelevanceComparison, search_queries, too_few
 from st_extras.adaptation.search_transforms import BOTH_SIDES, Embeddings, Routes, both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
-from st_extras.search import refine_documents, refine_queries
+from st_extras.ranking import Floats
+from st_extras.text.term_weights import BM25
 
 STRENGTHS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 STEPS = [replace(step, strength=share) for share in STRENGTHS for step in BOTH_SIDES]
 
 
 def similarities(
-    start: Embeddings, queries: list[str], documents: list[str], made: tuple[Tensor, list[str]] | None
+    start: Embeddings, queries: list[str], documents: list[str], made: tuple[Floats, list[str]] | None
 ) -> Iterator[tuple[str, Scores]]:
     """Yield each row with its (Q, N) similarities.
 
@@ -51,8 +50,6 @@ def similarities(
     for name, transforms in SHIPPED.items():
         moved = chosen_routes(name, transforms, start, queries, documents).after(start)
         yield name, moved[0] @ moved[1].T
-        if name == "adapt":
-            yield "adapt, refine_documents", refine_queries(moved[0]) @ refine_documents(moved[1]).T
         route = Routes(None)
         if made is not None:  # which say nothing about the mean of queries
             route = chosen_routes(name, transforms[-1:], (made[0], start[1]), made[1], documents)
@@ -64,7 +61,7 @@ def trials(
     start: Embeddings, queries: list[str], documents: list[str], evaluator: RetrievalEvaluator
 ) -> dict[str, list[dict[str, float]]]:
     """Return for each of ``STEPS`` its label-free gain and its true one."""
-    comparison, found = PseudoRelevanceComparison(documents, queries, start), {}
+    comparison, found = PseudoRelevanceComparison(BM25(documents), queries, start), {}
     both = both_sides(documents, start, STEPS, SEED)
     for name, routes in (("adapt", both), (KEPT, queries_alone(both, start))):
         after = [one.after(start) for one in routes]
@@ -83,9 +80,8 @@ def score(name: str, settings: dict[str, Any], collection: str, data: Path, cach
     task = load_retrieval(data / "retrieval" / collection)
     evaluator = RetrievalEvaluator(task)
     queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
-    try:
-        from_documents = sample_queries(FROM_DOCUMENTS, documents, SEED)[0]
-    except ValueError:  # too few documents have two sentences: adapt asks for queries
+    from_documents, _ = search_queries(FROM_DOCUMENTS, documents)
+    if too_few(documents, from_documents, made=True):
         from_documents = []
     places = {f"{collection}.q": queries, f"{collection}.d": documents}
     places |= {f"{collection}.made": from_documents} if from_documents else {}

@@ -6,11 +6,21 @@ better, also under autocast.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+_SCORES = 2**24  # held at a time: 64 MiB in float32
+
+
+def row_blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Cut the numbers of rows into blocks of which the scores with all columns fit into 64 MiB; one row at least."""
+    size = max(1, _SCORES // max(1, columns))
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
 
 
 def full_precision(x: Tensor) -> Tensor:

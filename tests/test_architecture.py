@@ -35,6 +35,7 @@ FLOORS = [
     "losses.parts",
     "losses",
     "modules",
+    "ranking",
     "evaluation",
     "search",
     "plots",

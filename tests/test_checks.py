@@ -29,7 +29,6 @@ from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.label_free import LabelFreeComparison
 from st_extras.modules import CorpusStatistics
 from st_extras.plots import plot_embedding_map
-from st_extras.search import refine_documents, refine_queries
 from tests.helpers import draw
 
 NOT_NUMBERS = [True, np.True_, math.nan, -math.inf, np.float32("nan"), 10**400, None, "1", [1], 1j, np.ones(1)]
@@ -98,8 +97,6 @@ def test_choice():
 
 ROWS = draw(100, 16).float().numpy()
 TAKE_EMBEDDINGS = {
-    "documents": refine_documents,
-    "queries": refine_queries,
     "cosines": unrelated_cosines,
     "labels": lambda rows: label_scores(rows, ["a", "b"] * 50),
     "a comparison": lambda rows: LabelFreeComparison([f"text {i} of {i % 7}" for i in range(100)], rows),

@@ -69,7 +69,6 @@ HEADLINE = Sentence(
 )
 _ADAPTED = {
     "adapt-search": "adapt",
-    "adapt-search, refine_documents": "adapt, refine_documents",
     f"adapt-search{MADE}": f"adapt{MADE}",
     "adapt-search --keep-index": KEPT,
     f"adapt-search --keep-index{MADE}": f"{KEPT}{MADE}",

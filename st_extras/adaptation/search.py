@@ -16,7 +16,6 @@ from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from st_extras.adaptation.choice import choose, choose_harmless
 from st_extras.adaptation.corpus import summarize
@@ -27,9 +26,7 @@ from st_extras.adaptation.pseudo_relevance import (
     FROM_DOCUMENTS,
     JudgedQueries,
     PseudoRelevanceComparison,
-    first_documents,
-    hybrid_weight,
-    sample_queries,
+    search_queries,
     too_few,
 )
 from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails
@@ -46,13 +43,16 @@ from st_extras.adaptation.search_transforms import (
     queries_alone,
     routed,
 )
-from st_extras.checks import check_bool, check_choice, check_instance
+from st_extras.checks import check_bool, check_instance
 from st_extras.encoders.embedding_store import PART
 from st_extras.evaluation import RetrievalTask
-from st_extras.text.term_weights import require_bm25s
+from st_extras.functional import unit_rows
+from st_extras.ranking import check_product, comparable, first_documents, hybrid_weight
+from st_extras.text.term_weights import BM25, require_bm25s
 
 _PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
 _JUDGED = "nDCG@10 on dev, x 100"
+_SHOWN = 3  # documents of a query in searches.md
 
 
 def adapt_search(
@@ -138,8 +138,8 @@ def adapt_search(
         show_progress_bar=show_progress_bar,
     ) as run:
         sample = run.sample(documents, "documents")
-        sampled, from_documents = sample_queries(queries, sample.texts, run.seed)
-        if reason := too_few(len(sample.texts), len(sampled), from_documents):
+        sampled, from_documents = search_queries(queries, sample.texts)
+        if reason := too_few(sample.texts, sampled, from_documents):
             return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(sampled), from_documents))
         if keep_index and model.similarity_fn_name == "dot":
             _, first = with_embedding(sample.texts, run.encode(model, sample.texts[:PART], route="document"))
@@ -159,13 +159,13 @@ def adapt_search(
             else:
                 reason += f"{len(used_documents)} and {len(used_queries)} have an embedding other than 0."
             return run.save_unchanged(reason, summary, details)
-        base = as_searched(model, (of_queries, of_documents))  # what the base model compares
-        unit = with_unit_length((of_queries, of_documents))  # what transforms are applied to
+        index = BM25(used_documents)
+        base = comparable(model, of_queries), comparable(model, of_documents)  # what the base model compares
+        unit = of_unit_length(of_queries, of_documents)  # what transforms are applied to
 
         def unchanged(reason: str, measure: str = "", results: list[CandidateResult] | None = None) -> Adaptation:
             """Save the base model, and report the weight of BM25 beside it."""
-            weight = hybrid_weight(used_documents, used_queries, base)
-            found = dataclasses.replace(details, bm25_weight=weight)
+            found = dataclasses.replace(details, bm25_weight=hybrid_weight(index, used_queries, *base))
             return run.save_unchanged(reason, summary, found, measure, results)
 
         transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
@@ -180,7 +180,7 @@ def adapt_search(
 
         if dev is None:
             gain_measure = _PSEUDO_RELEVANT
-            comparison = PseudoRelevanceComparison(used_documents, used_queries, base)
+            comparison = PseudoRelevanceComparison(index, used_queries, base)
             details = dataclasses.replace(details, compared=len(comparison.compared))
             if len(comparison.compared) < FEWEST_QUERIES:
                 return unchanged(
@@ -192,9 +192,9 @@ def adapt_search(
             gain_measure = _JUDGED
             judged = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
             of_dev = encode_both(run, judged, list(dev.documents.values()))
-            judgements = JudgedQueries(dev, as_searched(model, of_dev))
+            judgements = JudgedQueries(dev, (comparable(model, of_dev[0]), comparable(model, of_dev[1])))
             details = dataclasses.replace(details, dev=judgements.score)
-            results = judged_results(judgements, transforms, routes, with_unit_length(of_dev))
+            results = judged_results(judgements, transforms, routes, of_unit_length(*of_dev))
             choice = choose(results)
 
         if choice.index is None:
@@ -202,10 +202,10 @@ def adapt_search(
         chosen, name = routes[choice.index], transforms[choice.index].name
         refined = routed(model, chosen)
         moved = chosen.after(unit)
-        weight = hybrid_weight(used_documents, used_queries, moved)
+        weight = hybrid_weight(index, used_queries, *moved)
         add_card_line(refined, name, len(used_documents), len(used_queries), from_documents, weight)
         run.save(refined)
-        before, after = first_documents(*base), first_documents(*moved)
+        before, after = (torch.from_numpy(first_documents(*side, _SHOWN)) for side in (base, moved))
         changed = write_searches(run.output, used_queries, used_documents, before, after, run.seed)
         details = dataclasses.replace(details, changed=changed, bm25_weight=weight)
         return run.report(refined, name, choice.reason, gain_measure, results, summary, details)
@@ -217,7 +217,7 @@ def check_searchable(model: SentenceTransformer) -> None:
     Raises:
         ValueError: if it starts with a Router that has other routes, or compares by distances.
     """
-    check_choice("model.similarity_fn_name", model.similarity_fn_name, ("cosine", "dot"))
+    check_product(model)
     if isinstance(model[0], Router) and (missing := sorted(set(ROUTES) - set(model[0].sub_modules))):
         names = ", ".join(map(repr, model[0].sub_modules))
         raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {names}: no {missing}.")
@@ -238,25 +238,9 @@ def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str],
     return [texts[row] for row in rows.tolist()], embeddings[rows]
 
 
-def with_unit_length(embeddings: tuple[Tensor, Tensor]) -> Embeddings:
-    """Return queries and documents with length 1, as the transforms of a :class:`Routes` take them."""
-    queries, documents = embeddings
-    return normalize(queries).float(), normalize(documents).float()
-
-
-def as_searched(model: SentenceTransformer, embeddings: tuple[Tensor, Tensor]) -> Embeddings:
-    """Return queries and documents whose inner products are the similarities by which the base model searches.
-
-    With cosine they have length 1; with the dot product they are the embeddings themselves.
-
-    Args:
-        model: the base model.
-        embeddings: (Q, D) and (N, D) by it.
-    """
-    if model.similarity_fn_name == "cosine":
-        return with_unit_length(embeddings)
-    queries, documents = embeddings
-    return queries.float(), documents.float()
+def of_unit_length(queries: Tensor, documents: Tensor) -> Embeddings:
+    """Return queries (Q, D) and documents (N, D) as the transforms of a :class:`Routes` take them."""
+    return unit_rows(queries).float().numpy(), unit_rows(documents).float().numpy()
 
 
 def pseudo_relevance_results(

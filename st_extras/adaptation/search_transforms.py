@@ -22,12 +22,13 @@ from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_extras.adaptation.pseudo_relevance import first_documents
 from st_extras.adaptation.transforms import Affine, LinearTransform, transformed
 from st_extras.citations import CITATIONS
 from st_extras.encoders.prompts import name_prompts
+from st_extras.functional import unit_rows
 from st_extras.modules import pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.ranking import Floats, first_documents
 from st_extras.text.term_weights import character_tfidf
 
 _FIT_TEXTS = 10_000  # documents that the directions are found from
@@ -37,7 +38,7 @@ _LEVEL_DOCUMENTS = 5  # of each query, whose mean score is the one around which 
 ROUTES = ("query", "document")
 """Routes of the saved model, and how texts are encoded for each."""
 
-Embeddings = tuple[Tensor, Tensor]
+Embeddings = tuple[Floats, Floats]
 """Of queries (Q, D) and of documents (N, D), in float32; of length 1 where a transform is applied."""
 
 
@@ -88,11 +89,13 @@ class Routes:
         return _transformed(queries, self.queries), _transformed(documents, self.documents)
 
 
-def _transformed(embeddings: Tensor, transform: Affine | None) -> Tensor:
-    """Return (N, D) rows of length 1 after a transform, in float32."""
+def _transformed(embeddings: Floats, transform: Affine | None) -> Floats:
+    """Return (N, D) rows of length 1 after a transform."""
     if transform is None:
         return embeddings
-    return normalize(transformed(embeddings, Affine(transform.matrix.float(), transform.offset.float())))
+    matrix, offset = transform
+    moved: Floats = unit_rows(torch.from_numpy(embeddings) @ matrix.float() + offset.float()).numpy()
+    return moved
 
 
 def both_sides(
@@ -109,9 +112,11 @@ def both_sides(
     Raises:
         ValueError: if the documents have too few different embeddings.
     """
-    of_queries, of_documents = (side.double().mean(dim=0) for side in base)  # (D,)
+    of_queries, of_documents = (torch.from_numpy(side).double().mean(dim=0) for side in base)  # (D,)
     fitted = documents[:_FIT_TEXTS]
-    found = neighbor_directions(base[1][:_FIT_TEXTS], tfidf=character_tfidf(fitted, _MOST_WITH_A_GRAM), seed=seed)
+    found = neighbor_directions(
+        torch.from_numpy(base[1][:_FIT_TEXTS]), tfidf=character_tfidf(fitted, _MOST_WITH_A_GRAM), seed=seed
+    )
     found = dataclasses.replace(found, count=found.count * len(documents) // len(fitted))
     routes = []
     for one in transforms:
@@ -137,15 +142,16 @@ def queries_alone(routes: Sequence[Routes], base: Embeddings) -> list[Routes]:
         routes: those of both sides.
         base: (Q, D) queries and (N, D) documents by the base model, of length 1.
     """
-    documents = base[1][:_FIT_TEXTS].double()
+    start = torch.from_numpy(base[0]).double()
+    documents = torch.from_numpy(base[1][:_FIT_TEXTS]).double()
     alone = []
     for both in routes:
         matrix, offset = both.queries
-        queries = transformed(base[0].double(), both.queries)  # q', (Q, D)
+        queries = transformed(start, both.queries)  # q', (Q, D)
         moved = transformed(documents, both.documents)  # d', (N, D)
         slope = ridge_slope(documents, moved.norm(dim=1))  # v, (D,)
         moved = normalize(moved)
-        first = first_documents(queries.float(), moved.float(), count=_LEVEL_DOCUMENTS)  # (Q, 5)
+        first = first_documents(queries.float().numpy(), moved.float().numpy(), _LEVEL_DOCUMENTS)  # (Q, 5)
         level = (queries.unsqueeze(1) * moved[first]).sum(dim=2).mean()  # T, ()
         alone.append(Routes(Affine(matrix @ matrix.T, offset @ matrix.T - level * slope)))
     return alone

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -20,6 +21,7 @@ from torch import Tensor
 from st_extras.checks import check_choice, check_count
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.modules.lambda_search import check_text_pairs
+from st_extras.ranking import highest, score_blocks
 
 _ROWS_AT_ONCE = 1024
 
@@ -136,9 +138,12 @@ def _pair_cosines(u: Tensor, queries: Tensor | None, related: Tensor | None) -> 
 
 def nearest(x: Tensor, neighbors: int) -> Tensor:
     """Return the (N, min(neighbors, N - 1)) indices of each row's nearest neighbours."""
-    u = check_embeddings("x", x, at_least=2)
-    scores = (u @ u.T).fill_diagonal_(-torch.inf)
-    return scores.topk(min(neighbors, len(u) - 1), dim=1).indices
+    u = check_embeddings("x", x, at_least=2).detach().cpu().float().numpy()
+    found = []
+    for rows, scores in score_blocks(u, u):
+        np.fill_diagonal(scores[:, rows], -np.inf)  # of each with itself
+        found.append(highest(scores, min(neighbors, len(u) - 1)))
+    return torch.from_numpy(np.concatenate(found))
 
 
 def partition_ratio(x: Tensor) -> float:

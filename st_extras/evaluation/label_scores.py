@@ -18,6 +18,7 @@ from torch import Tensor
 
 from st_extras.checks import check_choice, check_count, check_strings, shown
 from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings, check_iterable
+from st_extras.functional import row_blocks
 
 METRICS = ("knn_accuracy", "v_measure", "map_at_r", "linear_probe")
 """Values of ``metrics=``."""
@@ -26,8 +27,6 @@ DEFAULT_METRICS = METRICS[:3]
 FOLDS = 5
 _MOST_NEIGHBORS = 100
 _TIE = 1e-6  # cosines that differ by less are equal: the rounding of float32
-_BLOCK = 2**22  # cosines held at a time: 16 MiB
-_MOST_ROWS = 1024  # of a block
 
 
 def label_scores(
@@ -259,7 +258,8 @@ def nearest_labels(
     order = wanted.argsort()  # rows that want about as many stand together
     order = order[wanted[order] > 0]
     available = len(candidates) - (train is None)
-    for rows in torch.split(order, min(max(1, _BLOCK // len(candidates)), _MOST_ROWS)):
+    for block in row_blocks(len(order), len(candidates)):
+        rows = order[block]
         with torch.autocast(unit.device.type, enabled=False):  # a caller's autocast is meant for the encoder only
             scores = unit[rows] @ candidates.T  # (B, M)
         scores -= _TIE * (labels[rows].unsqueeze(1) == candidate_labels)

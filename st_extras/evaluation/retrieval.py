@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, check_sentences, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask, Sample
 from st_extras.modules.pipeline import check_finite_embeddings
+from st_extras.ranking import Floats, check_product, comparable, highest, hybrid_weight, sample_queries, score_blocks
 from st_extras.text.corpus import check_sentence
-from st_extras.text.term_weights import BM25, bm25_weight_of_blocks
+from st_extras.text.term_weights import BM25
 
 _METRICS = (("ndcg", 10), ("recall", 10), ("recall", 100), ("mrr", 10))
 RRF_CONSTANT = 60
@@ -29,7 +30,6 @@ _OPTIONS = (
 )  # fmt: skip
 _MOST = 1_000_000  # documents in a ranking
 _SCORES_AT_ONCE = 2**27  # queries x documents: 512 MiB of float32
-_BLOCK = 2**24  # the same where they are ranked in several ways
 logger = logging.getLogger(__name__)
 
 
@@ -136,27 +136,11 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             metrics["ndcg@k"][k] = float(self.ndcg_of_queries[k].mean())
         return metrics
 
-    def embed_both(self, model: SentenceTransformer) -> tuple[Any, Any]:
-        """Return the (Q, D) embeddings of the queries and the (N, D) ones of the documents."""
+    def embed_both(self, model: SentenceTransformer) -> tuple[Floats, Floats]:
+        """Return the (Q, D) embeddings of the queries and the (N, D) ones of the documents, to compare by product."""
         queries = self.embed_inputs(model, self.queries, "query", self.query_prompt_name, self.query_prompt)
         documents = self.embed_inputs(model, self.corpus, "document", self.corpus_prompt_name, self.corpus_prompt)
-        return queries, documents
-
-    def similarities(
-        self, model: SentenceTransformer, embeddings: tuple[Any, Any]
-    ) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Yield B queries at a time with their (B, N) similarities to the N documents.
-
-        Args:
-            model: its similarity compares them.
-            embeddings: from :meth:`embed_both`.
-        """
-        queries, documents = embeddings
-        texts: Any = self.queries
-        size = max(1, _BLOCK // len(documents))
-        for start in range(0, len(queries), size):
-            found = model.similarity(queries[start : start + size], documents)
-            yield texts[start : start + size], found.float().cpu().numpy()
+        return comparable(model, queries), comparable(model, documents)
 
     def rank(self, similarities: Any) -> list[list[dict[str, Any]]]:
         """Return the hits of each query for :meth:`compute_metrics`, best first; of equally similar ones, lower ids.
@@ -164,14 +148,14 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         Args:
             similarities: (B, N), of B queries to the N documents, whatever they were computed by.
         """
-        depth = min(max(*self.ndcg_at_k, *self.mrr_at_k, *self.precision_recall_at_k, *self.map_at_k), len(self.corpus))
-        places = self.get_corpus_id_ranks().numpy()
-        ranked = []
-        for row in np.asarray(similarities):
-            near = np.flatnonzero(row >= np.partition(row, -depth)[-depth])
-            best = near[np.lexsort((places[near], -row[near]))[:depth]]
-            ranked.append([{"corpus_id": self.corpus_ids[i], "score": float(row[i])} for i in best])
-        return ranked
+        depth = max(*self.ndcg_at_k, *self.mrr_at_k, *self.precision_recall_at_k, *self.map_at_k)
+        by_id = np.argsort(self.get_corpus_id_ranks().numpy())
+        scores = np.asarray(similarities)[:, by_id]
+        ids = [self.corpus_ids[number] for number in by_id]
+        return [
+            [{"corpus_id": ids[place], "score": float(row[place])} for place in best]
+            for row, best in zip(scores, highest(scores, depth), strict=True)
+        ]
 
 
 def compare_retrieval(
@@ -199,21 +183,24 @@ def compare_retrieval(
     for option in options:
         check_choice("options: each", option, _OPTIONS)
     evaluator = RetrievalEvaluator(task, **options)
-    words = BM25(list(task.documents.values())) if bm25 else None
+    index = BM25(list(task.documents.values())) if bm25 else None
+    queries: Any = evaluator.queries
+    row_of = {text.strip(): row for row, text in enumerate(queries)}
+    sampled = [row_of[text] for text in sample_queries(queries)]  # as HybridSearch does
     rows: dict[str, dict[str, float]] = {}
     start: np.ndarray | None = None
     for name, model in models:
         if name in (*rows, "BM25"):
             raise ValueError(f"models must have different names, and none the name BM25, got {name!r} again.")
         hits: dict[str, list[Any]] = {}
+        check_product(model)
         embeddings = evaluator.embed_both(model)
-        if words is not None:
-            blocks = evaluator.similarities(model, embeddings)
-            weight = bm25_weight_of_blocks((dense, words.scores(queries)) for queries, dense in blocks)
-        for queries, dense in evaluator.similarities(model, embeddings):
-            scores = {name: dense}
-            if words is not None:
-                by_words = words.scores(queries)
+        if index is not None:
+            weight = hybrid_weight(index, [queries[row] for row in sampled], embeddings[0][sampled], embeddings[1])
+        for block, dense in score_blocks(*embeddings):
+            scores: dict[str, np.ndarray] = {name: dense}
+            if index is not None:
+                by_words = index.scores(queries[block])
                 scores[f"{name} + BM25"] = dense + weight * by_words
                 scores[f"{name} and BM25, RRF"] = fuse_ranks(dense, by_words)
                 scores["BM25"] = by_words
@@ -245,7 +232,7 @@ def fuse_ranks(dense: np.ndarray, bm25: np.ndarray) -> np.ndarray:
     """
     fused = np.zeros(dense.shape)
     for scores, found in ((dense, np.ones(bm25.shape, dtype=bool)), (bm25, bm25 > 0)):
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :RRF_DEPTH]
+        order = highest(scores, RRF_DEPTH)
         gains = np.take_along_axis(found, order, axis=1) / (RRF_CONSTANT + 1 + np.arange(order.shape[1]))
         np.put_along_axis(fused, order, np.take_along_axis(fused, order, axis=1) + gains, axis=1)
     return fused

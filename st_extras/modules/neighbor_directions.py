@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from st_extras.checks import check_count
+from st_extras.functional import row_blocks
 from st_extras.modules import pipeline
 from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE
 
@@ -19,7 +20,6 @@ _FEWEST_TEXTS = 50
 LOWEST_AGREEMENT = 1e-3
 """Agreement is no less, so that no power of it removes a direction altogether."""
 _EQUAL = 1e-6  # centred embeddings with a cosine above 1 - _EQUAL are equal: rounding, and texts that differ in nothing
-_BLOCK = 2**22  # cosines held at a time: 16 MiB
 _MOST_NEIGHBORS = 1000
 _SPREAD_ROWS = 256  # whose similarities with all give the standard deviations
 
@@ -134,7 +134,8 @@ def mean_neighbors(unit: Tensor, neighbors: int, tfidf: Any = None) -> Tensor:
     some = torch.linspace(0, len(unit) - 1, min(_SPREAD_ROWS, len(unit))).long()  # evenly: the order may mean something
     scale = [1.0, 1.0] if tfidf is None else [float(part.std().clamp_min(_EQUAL)) for part in similarities(some)]
     means = torch.empty_like(unit)
-    for rows in _blocks(len(unit)):
+    for block in row_blocks(len(unit), len(unit)):
+        rows = torch.arange(block.start, block.stop)
         cosines, shared = similarities(rows)
         cosines = cosines / scale[0] + shared / scale[1]
         cosines[torch.arange(len(rows)), rows] = -torch.inf
@@ -150,20 +151,14 @@ def _different_directions(embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     numbers = away.nonzero().squeeze(1)
     embeddings, searched = embeddings[away], normalize(shifted[away]).float()
     new = torch.ones(len(searched), dtype=torch.bool)
-    for rows in _blocks(len(searched)):
-        equal = searched[rows] @ searched[: int(rows[-1]) + 1].T > 1 - _EQUAL
-        new[rows] = ~equal.tril(int(rows[0]) - 1).any(dim=1)  # to earlier rows
+    for rows in row_blocks(len(searched), len(searched)):
+        equal = searched[rows] @ searched[: rows.stop].T > 1 - _EQUAL
+        new[rows] = ~equal.tril(rows.start - 1).any(dim=1)  # to earlier rows
     different = embeddings[new]
     if not len(different):
         return embeddings.new_zeros(embeddings.size(1)), different, numbers[new]
     mean = different.mean(dim=0)
     return mean, normalize(different - mean), numbers[new]
-
-
-def _blocks(count: int) -> tuple[Tensor, ...]:
-    """Split the numbers of ``count`` rows into blocks whose cosines with all rows fit into ``_BLOCK``."""
-    size = max(1, _BLOCK // max(1, count))
-    return tuple(torch.arange(first, min(first + size, count)) for first in range(0, count, size))
 
 
 def _held_out_agreement(sums: Tensor, sizes: list[int]) -> Tensor:

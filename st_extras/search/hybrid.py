@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
 
-from st_extras.checks import check_choice, check_count, check_instance, check_not_negative, check_strings
+from st_extras.checks import check_count, check_instance, check_not_negative, check_strings
 from st_extras.encoders.embedding_store import PART, EmbeddingStore
 from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.encoders.prompts import encode_as
@@ -28,24 +25,29 @@ from st_extras.files import (
     write_checked_json,
     write_tensors,
 )
-from st_extras.functional import full_precision, unit_rows
+from st_extras.functional import row_blocks
 from st_extras.modules.pipeline import check_encoding, check_finite_embeddings
-from st_extras.search.refinement import Floats, Nearest, nearest_rows
-from st_extras.text.corpus import is_blank, iterate_sentences, passages
-from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, check_share, searchable_sentences
+from st_extras.ranking import (
+    Floats,
+    Numbers,
+    check_product,
+    comparable,
+    highest,
+    hybrid_weight,
+    queries_from_documents,
+    sample_queries,
+)
+from st_extras.text.corpus import is_blank, iterate_sentences
+from st_extras.text.term_weights import BM25, BM25_SHARE, check_share
 
-logger = logging.getLogger(__name__)
+Nearest = Callable[[Floats, int], tuple[Any, Any]]
+"""Takes (B, D) rows and k; returns the (B, k) inner products with the nearest documents, and their numbers."""
 Hits = list[dict[str, int | float]]
 """The documents found for a query, best first: ``corpus_id``, the document's number from 0, and ``score``."""
 
 FEWEST_CANDIDATES = 100
 """The encoder and BM25 each suggest at least this many documents, which the sum ranks."""
-BLOCK = 2**24
-"""At most this many scores of the encoder, and as many of BM25, are held at a time: 64 MiB each."""
 _SORTED_TOGETHER = 16 * PART  # documents that are encoded in the order of their lengths, which saves padding
-_MOST_QUERIES = 1000  # that the weight is found from
-_SENTENCES = 200  # of the documents, that stand for queries where none are given
-_WORDS = 12  # of a document with a single sentence, that stand for a query
 
 _FORMAT = "st-extras hybrid search"
 ABOUT = "hybrid_search.json"
@@ -123,14 +125,19 @@ class HybridSearch:
         texts = list(iterate_sentences(documents, name="documents"))
         if all(map(is_blank, texts)):
             raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
-        weight_queries = sentences_as_queries(texts) if queries is None else _sampled_queries(queries)
+        weight_queries = queries_from_documents(texts) if queries is None else sample_queries(queries)
+        if not weight_queries:
+            raise ValueError("queries must hold at least one text that is not blank, got none.")
         store = EmbeddingStore(None if folder is None else _check_folder(folder) / _PARTS)
         self.model = model
         self._batch_size = batch_size
         self._documents_digest = digest(texts)
         self._bm25 = BM25(texts)
         self.embeddings = _embed_documents(model, texts, store, batch_size, show_progress_bar)
-        self.bm25_weight = self._find_weight(weight_queries, share) if bm25_weight is None else bm25_weight
+        if bm25_weight is None:
+            of_queries = self._embed_queries(weight_queries)
+            bm25_weight = hybrid_weight(self._bm25, weight_queries, of_queries, self.embeddings, share)
+        self.bm25_weight = bm25_weight
 
     def search(self, queries: Any, top_k: int = 10, *, nearest: Nearest | None = None) -> list[Hits]:
         """Return the best documents for each query, best first, as ``sentence_transformers.util.semantic_search`` does.
@@ -153,16 +160,22 @@ class HybridSearch:
         texts = (queries,) if isinstance(queries, str) else check_strings("queries", queries)
         count = min(len(self.embeddings), max(FEWEST_CANDIDATES, check_count("top_k", top_k, 1)))
         hits: list[Hits] = [[] for _ in texts]
-        not_blank = [number for number, text in enumerate(texts) if not is_blank(text)]
-        for rows, embedded, bm25 in self._query_blocks([texts[number] for number in not_blank]):
-            suggested = self._nearest(embedded, count, nearest)
-            for row, query, bm25_scores, near in zip(rows, embedded, bm25, suggested, strict=True):
-                with_shared_word = np.flatnonzero(bm25_scores > 0)
-                first_by_bm25 = with_shared_word[_highest(bm25_scores[with_shared_word], count)]
-                candidates = np.union1d(near, first_by_bm25)  # sorted, so the stable sort keeps the order of equal ones
-                scores = self.embeddings[candidates] @ query + self.bm25_weight * bm25_scores[candidates]
+        asked = [number for number, text in enumerate(texts) if not is_blank(text)]
+        if not asked:
+            return hits
+        embedded = self._embed_queries([texts[number] for number in asked])
+        for rows in row_blocks(len(asked), len(self.embeddings)):
+            bm25 = self._bm25.scores([texts[number] for number in asked[rows]])
+            found = zip(
+                asked[rows], embedded[rows], bm25, self._nearest(embedded[rows], count, nearest), highest(bm25, count),
+                strict=True,
+            )  # fmt: skip
+            for number, query, by_words, near, first_by_words in found:
+                shared = first_by_words[by_words[first_by_words] > 0]  # they have a word of the query
+                candidates = np.union1d(near, shared)  # sorted, so the stable sort keeps the order of equal ones
+                scores = self.embeddings[candidates] @ query + self.bm25_weight * by_words[candidates]
                 best = np.argsort(-scores, kind="stable")[:top_k]
-                hits[not_blank[row]] = [{"corpus_id": int(candidates[i]), "score": float(scores[i])} for i in best]
+                hits[number] = [{"corpus_id": int(candidates[i]), "score": float(scores[i])} for i in best]
         return hits
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -247,49 +260,50 @@ class HybridSearch:
         search.bm25_weight = about["bm25_weight"]
         return search
 
-    def _query_blocks(self, queries: Sequence[str]) -> Iterator[tuple[range, Floats, np.ndarray]]:
-        """Yield B queries at a time: their numbers, their embeddings (B, D) and their scores (B, N) by BM25.
-
-        All queries are encoded at once; blocks bound the memory of the scores.
-        """
-        if not queries:
-            return
-        options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
-        embeddings = encode_as(self.model, "query", queries, show_progress_bar=False, **options)
+    def _embed_queries(self, queries: Sequence[str]) -> Floats:
+        """Return (Q, D) embeddings of Q >= 1 queries, as :attr:`embeddings` has those of the documents."""
+        embeddings = encode_as(
+            self.model,
+            "query",
+            queries,
+            batch_size=self._batch_size,
+            convert_to_tensor=True,
+            show_progress_bar=False,
+        )
         check_finite_embeddings(embeddings, queries)
-        embedded = _comparable(self.model, embeddings)
-        size = max(1, BLOCK // len(self.embeddings))
-        for first in range(0, len(queries), size):
-            rows = range(first, min(first + size, len(queries)))
-            yield rows, embedded[rows.start : rows.stop], self._bm25.scores(queries[rows.start : rows.stop])
+        return comparable(self.model, embeddings)
 
     def _nearest(self, embedded: Floats, count: int, nearest: Nearest | None) -> list[np.ndarray]:
         """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries; none for zero."""
         has_embedding = np.asarray(self.embeddings.any(axis=1))
         if nearest is None:
-            scores = np.where(has_embedding, embedded @ self.embeddings.T, -np.inf)
-            numbers = [_highest(row, count) for row in scores]
+            numbers = list(highest(np.where(has_embedding, embedded @ self.embeddings.T, -np.inf), count))
         else:
-            of_index = nearest_rows(nearest, embedded, count, len(self.embeddings))[1]
-            numbers = [row[row >= 0] for row in of_index]
+            numbers = [row[row >= 0] for row in _of_index(nearest, embedded, count, len(self.embeddings))]
         return [
             row[has_embedding[row]] if query.any() else row[:0] for row, query in zip(numbers, embedded, strict=True)
         ]
 
-    def _find_weight(self, queries: Sequence[str], share: float) -> float:
-        has_embedding = np.asarray(self.embeddings.any(axis=1))
-        rows = slice(None) if has_embedding.all() else has_embedding
-        embeddings = self.embeddings[rows]
-        blocks = ((embedded @ embeddings.T, bm25[:, rows]) for _, embedded, bm25 in self._query_blocks(queries))
-        weight = bm25_weight_of_blocks(blocks, share)
-        if not weight:
-            logger.warning("BM25 has the weight 0: its scores or the encoder's are the same for all documents.")
-        return weight
+
+def _of_index(nearest: Nearest, queries: Floats, count: int, total: int) -> Numbers:
+    """Return the numbers (B, count) of the documents that an index finds for (B, D) queries; -1: none.
+
+    Raises:
+        ValueError: if they have another shape, or are not the numbers of the ``total`` documents.
+    """
+    numbers = np.asarray(nearest(queries, count)[1])
+    shape = (len(queries), count)
+    if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.integer):
+        raise ValueError(f"nearest must return scores and whole numbers of the shape {shape}, got {numbers!r:.80}.")
+    if numbers.min() < -1 or numbers.max() >= total:
+        found = f"of the {total} documents or -1, got {numbers.min()} to {numbers.max()}"
+        raise ValueError(f"nearest must return numbers {found}: fill the index with these embeddings, in their order.")
+    return numbers
 
 
 def _check_model(model: Any) -> None:
     check_instance("model", model, SentenceTransformer)
-    check_choice("model.similarity_fn_name", model.similarity_fn_name, ("cosine", "dot"))
+    check_product(model)
 
 
 def _check_folder(folder: str | PathLike[str]) -> Path:
@@ -324,49 +338,13 @@ def _embed_documents(
         )
         if first == 0:
             embeddings = np.zeros((len(texts), encoded.shape[1]), dtype=np.float32)
-        embeddings[longest_first] = _comparable(model, encoded)
+        embeddings[longest_first] = comparable(model, encoded)
     check_finite_embeddings(torch.from_numpy(embeddings), texts)
     return embeddings
-
-
-def _comparable(model: SentenceTransformer, embeddings: Tensor) -> Floats:
-    """Return (N, D) float32 rows whose inner products are the model's similarities."""
-    rows = unit_rows(embeddings) if model.similarity_fn_name == "cosine" else full_precision(embeddings)
-    comparable: Floats = rows.float().cpu().numpy()
-    return comparable
 
 
 def _fingerprint(model: SentenceTransformer) -> EncoderFingerprint:
     """Return which encoder the model encodes documents by, its prompt included; with cosine, lengths do not count."""
     probes = encode_as(model, "document", PROBES, convert_to_tensor=True, show_progress_bar=False)
     no_prompt = ""  # beside that of the documents, which ``probes`` already have
-    return EncoderFingerprint(no_prompt, str(model.max_seq_length), torch.from_numpy(_comparable(model, probes)))
-
-
-def _highest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the numbers of the ``count`` highest of (N,) scores, or of all; of equal ones, the lower numbers."""
-    if count >= len(scores):
-        return np.arange(len(scores))
-    lowest = np.partition(scores, -count)[-count]
-    near = np.flatnonzero(scores >= lowest)
-    return near[np.argsort(-scores[near], kind="stable")[:count]]
-
-
-def _sampled_queries(queries: Any) -> list[str]:
-    """Return at most 1,000 different queries, drawn at random."""
-    texts = (text.strip() for text in iterate_sentences(queries, name="queries"))
-    different = list(dict.fromkeys(text for text in texts if not is_blank(text)))
-    if not different:
-        raise ValueError("queries must hold at least one text that is not blank, got none.")
-    return random.Random(0).sample(different, min(_MOST_QUERIES, len(different)))
-
-
-def sentences_as_queries(documents: Sequence[str]) -> list[str]:
-    """Return a sentence of each of at most 200 documents, drawn at random; of one with a single sentence, its start."""
-    draw = random.Random(0)
-    not_blank = [text for text in documents if not is_blank(text)]
-    sampled = []
-    for document in draw.sample(not_blank, min(_SENTENCES, len(not_blank))):
-        sentences = searchable_sentences(document)
-        sampled.append(draw.choice(sentences) if len(sentences) > 1 else next(passages([document], _WORDS)))
-    return sampled
+    return EncoderFingerprint(no_prompt, str(model.max_seq_length), torch.from_numpy(comparable(model, probes)))

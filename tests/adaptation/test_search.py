@@ -10,14 +10,14 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
-from torch import Tensor
 
 from st_extras.adaptation import adapt_search, search, search_transforms
 from st_extras.adaptation.corpus import sample_texts
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, first_documents, sample_queries
+from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, search_queries
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.ranking import first_documents
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
 from tests.helpers import differing, snapshot
@@ -33,9 +33,9 @@ def run(model: SentenceTransformer, folder: Path, queries: Any = QUERIES, **opti
     return adapt_search(model, DOCUMENTS, folder, queries=queries, show_progress_bar=False, **options)
 
 
-def unit(model: SentenceTransformer, role: str, of: list[str]) -> Tensor:
-    found = getattr(model, f"encode_{role}")(of, convert_to_tensor=True)
-    return found / found.norm(dim=1, keepdim=True)
+def unit(model: SentenceTransformer, role: str, of: list[str]) -> np.ndarray:
+    found = getattr(model, f"encode_{role}")(of, normalize_embeddings=True)
+    return np.asarray(found)
 
 
 def assert_routes_are_the_preferred_transform(folder: Path, *encoders: SentenceTransformer) -> SentenceTransformer:
@@ -76,7 +76,7 @@ def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options):
     [
         (DOCUMENTS[:99], QUERIES, "100 different documents are needed, got 99."),
         (DOCUMENTS, QUERIES[:19] * 2, "20 different queries are needed, got 19."),
-        (DOCUMENTS, "documents", "20 different queries are needed, got 0: too few documents have two sentences"),
+        (DOCUMENTS, "documents", "the documents are too short to make queries of: most have a single sentence"),
         (DOCUMENTS, QUERIES, "sentences must have at least 50 different embeddings"),
     ],
     ids=["documents", "queries", "sentences", "embeddings"],
@@ -112,20 +112,22 @@ def test_keep_index_is_refused_before_all_documents_are_encoded(still_encoder, t
 def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
     monkeypatch.setattr(search_transforms, "_FIT_TEXTS", fitted)
     base = unit(still_encoder, "query", QUERIES), unit(still_encoder, "document", DOCUMENTS)
-    found = neighbor_directions(base[1][:fitted], tfidf=character_tfidf(DOCUMENTS[:fitted], 0.1), seed=0)
+    found = neighbor_directions(
+        torch.from_numpy(base[1][:fitted]), tfidf=character_tfidf(DOCUMENTS[:fitted], 0.1), seed=0
+    )
     kernel = found.kernel(power=1.0, recolor=0.0)
     covariance = (found.axes * found.variances) @ found.axes.T
     kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()
     share = 0.5 * 300 / 1300
     matrix = (1 - share) * torch.eye(16, dtype=torch.float64) + share * kernel
-    m_q, m_d = (side.double().mean(dim=0) for side in base)
+    m_q, m_d = (side.astype(np.float64).mean(axis=0) for side in base)
     for one, routes in zip(BOTH_SIDES, both_sides(DOCUMENTS, base, BOTH_SIDES, 0), strict=True):
         queries, documents = routes.after(base)
         for row in range(5):
-            query = (base[0][row].double() - m_d - one.own_mean * (m_q - m_d)) @ matrix
-            torch.testing.assert_close(queries[row].double(), query / query.norm(), atol=1e-4, rtol=0)
-            document = (base[1][row].double() - m_d) @ matrix
-            torch.testing.assert_close(documents[row].double(), document / document.norm(), atol=1e-4, rtol=0)
+            query = (base[0][row] - m_d - one.own_mean * (m_q - m_d)) @ matrix.numpy()
+            np.testing.assert_allclose(queries[row], query / np.linalg.norm(query), atol=1e-4)
+            document = (base[1][row] - m_d) @ matrix.numpy()
+            np.testing.assert_allclose(documents[row], document / np.linalg.norm(document), atol=1e-4)
 
 
 @pytest.mark.slow
@@ -149,9 +151,9 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
     given: list[Any] = []
     original = PseudoRelevanceComparison.__init__
 
-    def init(self: Any, documents: list[str], queries: list[str], base: tuple[Tensor, Tensor]) -> None:
-        given.extend([queries, documents, *base])
-        original(self, documents, queries, base)
+    def init(self: Any, index: Any, queries: list[str], base: tuple[np.ndarray, np.ndarray]) -> None:
+        given.extend([queries, sample_texts(DOCUMENTS, 12_000, 7).texts, *base])
+        original(self, index, queries, base)
 
     firsts: list[Any] = []
     monkeypatch.setattr(PseudoRelevanceComparison, "__init__", init)
@@ -160,12 +162,12 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
     still_encoder.similarity_fn_name = similarity
     still_encoder.prompts = {"query": "the dog ", "document": "a cat "}
     run(still_encoder, tmp_path / "out", seed=7)
-    assert given[0] == sample_queries(QUERIES, given[1], 7)[0]
-    assert all(map(torch.equal, firsts[0], given[2:]))  # searches.md shows what the base model finds
+    assert given[0] == search_queries(QUERIES, given[1])[0]
+    assert all(map(np.array_equal, firsts[0], given[2:]))  # searches.md shows what the base model finds
     for texts, found, encode in zip(given[:2], given[2:], ("encode_query", "encode_document"), strict=True):
         expected = torch.tensor(getattr(still_encoder, encode)(texts))
         expected = expected if similarity == "dot" else expected / expected.norm(dim=1, keepdim=True)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_too_few_queries_that_share_a_word(still_encoder, tmp_path):
@@ -201,7 +203,7 @@ def test_the_result_is_stock_and_each_side_has_its_route(still_encoder, tmp_path
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS), loaded.encode_document(DOCUMENTS))
     assert np.abs(loaded.encode_query(QUERIES) - loaded.encode_document(QUERIES)).max() > 0.01
     base, after = (
-        first_documents(unit(model, "query", QUERIES), unit(model, "document", DOCUMENTS))
+        first_documents(unit(model, "query", QUERIES), unit(model, "document", DOCUMENTS), 1)
         for model in (still_encoder, loaded)
     )
     changed = int((after[:, 0] != base[:, 0]).sum())
@@ -214,7 +216,7 @@ def test_the_weight_of_bm25_is_that_of_the_saved_model(still_encoder, tmp_path, 
     """Whether a candidate was chosen or none."""
     still_encoder.similarity_fn_name = similarity
     monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: (gain, 0.1))
-    monkeypatch.setattr("st_extras.adaptation.pseudo_relevance._BLOCK", 3000)
+    monkeypatch.setattr("st_extras.functional._SCORES", 3000)
     found = run(still_encoder, tmp_path)
     assert (found.chosen is None) == found.reason.startswith("Left unchanged: each candidate") == (gain < 0)
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
@@ -240,13 +242,13 @@ def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypa
     (matrix, of_queries), (_, of_documents) = (
         [part.numpy() for part in side] for side in (both.queries, both.documents)
     )
-    documents = base[1].numpy()
+    documents = base[1]
     moved, rows = documents @ matrix + of_documents, documents - documents.mean(axis=0)
     lengths = np.linalg.norm(moved, axis=1)
     ridge = (0.1 * (rows**2).sum() / 16) ** 0.5 * np.eye(16)
     slope = np.linalg.lstsq(np.vstack([rows, ridge]), [*(lengths - lengths.mean()), *[0] * 16], rcond=None)[0]
-    scores = np.sort((base[0].numpy() @ matrix + of_queries) @ (moved / lengths[:, None]).T, axis=1)[:, -5:]
-    queries = unit(still_encoder, "query", QUERIES).numpy() @ matrix + of_queries
+    scores = np.sort((base[0] @ matrix + of_queries) @ (moved / lengths[:, None]).T, axis=1)[:, -5:]
+    queries = unit(still_encoder, "query", QUERIES) @ matrix + of_queries
     queries = queries @ matrix.T - scores.mean() * slope
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     np.testing.assert_allclose(found.model.encode_query(QUERIES), queries, atol=1e-4)

@@ -295,7 +295,7 @@ def calls(run, monkeypatch):
     on("st_extras.adaptation:adapt", left(details, 1.0))
     on("st_extras.adaptation:adapt_search", left(adaptation.SearchDetails(1, True), 1.0))
     on("st_extras.adaptation:demonstrate", [])
-    on("st_extras.adaptation.pseudo_relevance:sample_queries", (QUERIES, False))
+    on("st_extras.adaptation.pseudo_relevance:search_queries", (QUERIES, False))
     on("st_extras.adaptation.corpus:sample_texts", adaptation.corpus.Sample(["a"] * 50, 50))
     on("st_extras.samples:write_samples", [Path("there/text.txt")])
     found = SimpleNamespace(model=Model("enc", {}), bm25_weight=0.1)

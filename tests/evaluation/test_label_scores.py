@@ -15,6 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from st_extras import functional
 from st_extras.evaluation import label_scores
 from st_extras.evaluation.label_scores import (
     METRICS,
@@ -98,7 +99,7 @@ def test_neighbours_are_those_of_plain_loops(data):
 def test_blocks_change_nothing(monkeypatch):
     x, labels = smooth(3)
     whole = (knn_accuracies(x, labels, [1, 5]), map_at_r(x, labels))
-    monkeypatch.setattr(module, "_BLOCK", 7 * len(x))
+    monkeypatch.setattr(functional, "_SCORES", 7 * len(x))
     assert (knn_accuracies(x, labels, [1, 5]), map_at_r(x, labels)) == (whole[0], pytest.approx(whole[1]))
 
 

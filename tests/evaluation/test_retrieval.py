@@ -89,7 +89,7 @@ def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
         scores[f"{name} and BM25, RRF"] = fused_in_a_loop(dense, bm25)
     scores["BM25"] = bm25
     expected = {name: loop(by_id(np.asarray(values))) for name, values in scores.items()}
-    monkeypatch.setattr("st_extras.evaluation.retrieval._BLOCK", 3 * len(DOCUMENTS))
+    monkeypatch.setattr("st_extras.functional._SCORES", 3 * len(DOCUMENTS))
     found = compare_retrieval(SEARCH, models.items())
     assert list(found) == list(scores)
     for name, (metrics, per_query) in expected.items():

@@ -78,7 +78,7 @@ def targets() -> dict[str, Target]:
     calls += [
         encoders.load_encoder, text.read_sentences, text.TfidfKeywords.fit, world.table().labels, FrequencyTable, BM25,
         FrequencyTable.count, modules.RepALPostProcessor.attach, modules.WhiteningPostProcessor.attach, _TASK.sample,
-        evaluation.compare_retrieval, evaluation.load_retrieval, search.refine_documents, search.refine_queries,
+        evaluation.compare_retrieval, evaluation.load_retrieval,
         geometry.unrelated_cosines, adaptation.adapt, adaptation.adapt_search,
     ]  # fmt: skip
     found = {}

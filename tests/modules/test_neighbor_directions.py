@@ -8,7 +8,7 @@ import scipy.linalg
 import torch
 from sklearn.isotonic import isotonic_regression
 
-from st_extras.modules import neighbor_directions as module
+from st_extras import functional
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import character_tfidf
 from tests.helpers import draw
@@ -118,7 +118,7 @@ def test_equal_rows_count_once_and_leave_their_words_out():
 def test_blocks_change_nothing(monkeypatch):
     rows, words = embeddings(80), character_tfidf(DISTINCT)
     whole = neighbor_directions(rows, tfidf=words)
-    monkeypatch.setattr(module, "_BLOCK", 560)  # seven rows at a time
+    monkeypatch.setattr(functional, "_SCORES", 560)  # seven rows at a time
     assert torch.allclose(neighbor_directions(rows, tfidf=words).kernel(1, 0.5), whole.kernel(1, 0.5))
 
 

@@ -12,6 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
+from st_extras import functional
 from st_extras.search import HybridSearch, bm25_weight, hybrid
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
@@ -71,7 +72,7 @@ def test_blocks_hold_few_scores_and_change_nothing(search, monkeypatch):
     scores = scores_of(search.model, QUERIES)
     counts, by_words = [], BM25.scores
     monkeypatch.setattr(BM25, "scores", lambda index, asked: counts.append(len(asked)) or by_words(index, asked))
-    monkeypatch.setattr(hybrid, "BLOCK", 3 * len(DOCUMENTS) + 1)
+    monkeypatch.setattr(functional, "_SCORES", 3 * len(DOCUMENTS) + 1)
     assert_hits(search.search(QUERIES, 5), loop(scores, search.bm25_weight, 5))
     again = HybridSearch(search.model, DOCUMENTS, queries=QUERIES)
     assert again.bm25_weight == pytest.approx(search.bm25_weight)
@@ -96,12 +97,12 @@ def test_queries_without_text_or_known_words(search):
 def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_encoder, monkeypatch):
     """An empty text is near to all that an encoder does not know, a zero is above every negative score."""
     texts = [*DOCUMENTS, "", " \u200b", "zzz"]
-    search, plain = HybridSearch(still_encoder, texts, queries=QUERIES), HybridSearch(still_encoder, texts[:-3])
+    search, plain = (HybridSearch(still_encoder, of, queries=QUERIES) for of in (texts, texts[:-3]))
     assert not search.embeddings[60:62].any()
     search.embeddings[62] = 0
     assert sorted(hit["corpus_id"] for hit in search.search("he", 100)[0]) == list(range(60))
     assert 62 in [hit["corpus_id"] for hit in search.search("zzz", 100)[0]]
-    assert search._find_weight(QUERIES, 0.2) == pytest.approx(plain._find_weight(QUERIES, 0.2), rel=0.1)
+    assert search.bm25_weight == pytest.approx(plain.bm25_weight, rel=0.1)
     monkeypatch.setattr(still_encoder, "encode", lambda inputs, **_: torch.zeros(len(inputs), 16))
     assert [hit["corpus_id"] for hit in search.search("zzz", 5)[0]] == [62]
 
@@ -112,24 +113,9 @@ def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_enco
 def test_the_weight_is_found_from_queries(still_encoder, monkeypatch):
     found = HybridSearch(still_encoder, DOCUMENTS, queries=[*QUERIES, "", QUERIES[0]], share=0.5)
     assert found.bm25_weight == pytest.approx(bm25_weight(*scores_of(still_encoder, QUERIES), share=0.5))
-    monkeypatch.setattr(hybrid, "_MOST_QUERIES", 3)
-    used = random.Random(0).sample(QUERIES, 3)
-    found = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES)
-    assert found.bm25_weight == pytest.approx(bm25_weight(*scores_of(still_encoder, used)))
-    monkeypatch.setattr(hybrid, "sentences_as_queries", lambda documents: QUERIES if documents == DOCUMENTS else [])
+    monkeypatch.setattr(hybrid, "queries_from_documents", lambda documents: QUERIES if documents == DOCUMENTS else [])
     found = HybridSearch(still_encoder, DOCUMENTS)
     assert found.bm25_weight == pytest.approx(bm25_weight(*scores_of(still_encoder, QUERIES)))
-
-
-def test_a_sentence_is_sampled_from_a_document(monkeypatch):
-    several = "One cat sat here. No. Two dogs ran far away!\nA third line stands here"
-    allowed = {"One cat sat here.", "Two dogs ran far away!", "A third line stands here"}
-    assert {*hybrid.sentences_as_queries([several] * 50)} == allowed
-    long = " ".join(f"w{i}" for i in range(30))
-    assert hybrid.sentences_as_queries([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
-    assert hybrid.sentences_as_queries(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]
-    monkeypatch.setattr(hybrid, "_SENTENCES", 7)
-    assert len({*hybrid.sentences_as_queries([f"text {i}" for i in range(20)])}) == 7
 
 
 def test_bm25_that_shows_nothing_has_no_part(still_encoder, caplog):
@@ -168,7 +154,7 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
     assert_hits(search.search(QUERIES), loop(scores, search.bm25_weight, 10))
     assert calls == [
         ("document", sorted(DOCUMENTS, key=len, reverse=True), 5),
-        ("query", random.Random(0).sample(QUERIES, len(QUERIES)), 5),
+        ("query", random.Random(0).sample(sorted(QUERIES), len(QUERIES)), 5),
         ("query", QUERIES, 5),
     ]
 

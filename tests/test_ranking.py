@@ -1,0 +1,127 @@
+"""What search, adaptation and evaluation share: each part as a loop, and one weight of BM25 for all three."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from st_extras import functional, ranking
+from st_extras.adaptation import adapt_search
+from st_extras.evaluation import RetrievalTask, compare_retrieval, retrieval
+from st_extras.ranking import (
+    comparable,
+    first_documents,
+    highest,
+    hybrid_weight,
+    queries_from_documents,
+    sample_queries,
+    score_blocks,
+)
+from st_extras.search import HybridSearch, bm25_weight
+from st_extras.text.term_weights import BM25
+from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
+from tests.helpers import draw
+
+
+def test_the_highest_come_first_and_of_equal_ones_the_lower_number():
+    scores = np.array([[0.0, 2, 1, 2, 0], [0, 0, 0, 0, 0], [-np.inf, 3, -np.inf, 1, 2]])
+    assert highest(scores, 3).tolist() == [[1, 3, 2], [0, 1, 2], [1, 4, 3]]
+    assert highest(scores, 9).tolist() == [[1, 3, 2, 0, 4], [0, 1, 2, 3, 4], [1, 4, 3, 0, 2]]
+    rows = np.random.default_rng(0).integers(0, 6, (20, 50)).astype(np.float32)
+    loop = [sorted(range(50), key=lambda number, row=row: (-row[number], number))[:7] for row in rows]
+    assert highest(rows, 7).tolist() == loop
+
+
+def test_blocks_change_nothing(monkeypatch):
+    queries, documents = draw(40, 8).float().numpy(), draw(30, 8, seed=1).float().numpy()
+    whole = first_documents(queries, documents, 4)
+    assert [rows for rows, _ in score_blocks(queries, documents)] == [slice(0, 40)]
+    monkeypatch.setattr(functional, "_SCORES", 100)
+    assert [(rows.start, rows.stop) for rows, _ in score_blocks(queries, documents)][-2:] == [(36, 39), (39, 40)]
+    assert first_documents(queries, documents, 4).tolist() == whole.tolist()
+    assert first_documents(queries[:0], documents, 4).shape == (0, 4)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_inner_products_of_comparable_rows_are_the_similarities(still_encoder, similarity):
+    still_encoder.similarity_fn_name = similarity
+    x, y = 3 * draw(5, 16).float(), draw(7, 16, seed=1).float()
+    found = comparable(still_encoder, x) @ comparable(still_encoder, y).T
+    np.testing.assert_allclose(found, still_encoder.similarity(x, y), rtol=1e-5, atol=1e-6)
+
+
+def test_queries_are_different_texts_in_whatever_order(monkeypatch):
+    assert sorted(sample_queries([*QUERIES, f" {QUERIES[0]} ", " ", "\u200b"])) == sorted(QUERIES)
+    monkeypatch.setattr(ranking, "MOST_QUERIES", 7)
+    drawn = sample_queries(QUERIES)
+    assert len({*drawn} & {*QUERIES}) == 7
+    assert sample_queries(QUERIES[::-1] * 2) == drawn
+
+
+def test_a_query_is_a_sentence_of_a_document(monkeypatch):
+    several = "One cat sat here. No. Two dogs ran far away!\nA third line stands here"
+    allowed = {"One cat sat here.", "Two dogs ran far away!", "A third line stands here"}
+    made = [queries_from_documents([f"{several} {number}"])[0] for number in range(20)]
+    assert {query.rstrip(" 0123456789") for query in made} <= allowed
+    numbered = queries_from_documents([f"{number}. {several}" for number in range(50)])
+    assert len(numbered) == 50
+    assert {*numbered} == allowed
+    long = " ".join(f"w{i}" for i in range(30))
+    assert queries_from_documents([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
+    assert queries_from_documents(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]
+    many = [f"text number {i}" for i in range(300)]
+    drawn = queries_from_documents(many)
+    assert len({*drawn} & {*many}) == 200
+    assert queries_from_documents(random.Random(1).sample(many, 300) * 2) == drawn
+
+
+# --- one weight of BM25 ---
+
+
+def test_the_weight_is_that_of_the_equation(monkeypatch):
+    """In blocks; what has no embedding is no query and no document of it."""
+    monkeypatch.setattr(functional, "_SCORES", 1000)
+    queries, documents = draw(40, 8).float().numpy(), draw(300, 8, seed=1).float().numpy()
+    index = BM25(DOCUMENTS)
+    bm25 = index.scores(QUERIES)
+    expected = bm25_weight(queries @ documents.T, bm25, 0.3)
+    assert hybrid_weight(index, QUERIES, queries, documents, 0.3) == pytest.approx(expected, rel=1e-5)
+    queries[3], documents[5] = 0, 0
+    rows, columns = np.delete(np.arange(40), 3), np.delete(np.arange(300), 5)
+    expected = bm25_weight(queries[rows] @ documents[columns].T, bm25[rows][:, columns], 0.2)
+    assert hybrid_weight(index, QUERIES, queries, documents) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_weight_of_0_is_warned_of(caplog):
+    rows = draw(300, 8).float().numpy()
+    assert hybrid_weight(BM25(DOCUMENTS), ["zzz", "qqq"], rows[:2], rows) == 0
+    assert "BM25 has the weight 0" in caplog.text
+
+
+SENTENCES = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("queries", [QUERIES, "documents"], ids=["given", "made"])
+def test_search_adaptation_and_evaluation_find_one_weight(still_encoder, tmp_path, monkeypatch, similarity, queries):
+    """For the same model, documents and queries, in whatever order, of more queries than are used."""
+    monkeypatch.setattr(ranking, "MOST_QUERIES", 30)
+    still_encoder.similarity_fn_name = similarity
+    found = adapt_search(still_encoder, SENTENCES, tmp_path, queries=queries, show_progress_bar=False)
+    given = None if queries == "documents" else queries[::-1]
+    search = HybridSearch(found.model, SENTENCES, queries=given)
+    assert found.details.bm25_weight == pytest.approx(search.bm25_weight, rel=1e-5)
+    weights: list[float] = []
+    spy = lambda *given: weights.append(hybrid_weight(*given)) or weights[-1]  # noqa: E731
+    monkeypatch.setattr(retrieval, "hybrid_weight", spy)
+    scored = queries_from_documents(SENTENCES) if given is None else given
+    task = RetrievalTask(
+        {str(number): query for number, query in enumerate(scored)},
+        {str(number): text for number, text in enumerate(SENTENCES)},
+        {str(number): {"0": 1.0} for number in range(len(scored))},
+    )
+    monkeypatch.setattr(ranking, "MOST_QUERIES", 30 if given else 1000)
+    compare_retrieval(task, [("one", found.model)])
+    assert weights == [pytest.approx(search.bm25_weight, rel=1e-5)]
+    assert torch.is_tensor(found.model.encode("a", convert_to_tensor=True))
