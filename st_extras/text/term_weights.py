@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from importlib import import_module
 from os import PathLike
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from st_extras.checks import check_interval, check_rows, check_strings
+from st_extras.checks import check_choice, check_interval, check_rows, check_strings
 from st_extras.text.words import INVISIBLE, SPACELESS, find_all_words
 
 _PAIRED = rf"{SPACELESS}\uac00-\ud7a3"  # and Hangul, where particles follow a word without a space
@@ -44,7 +46,8 @@ def require_bm25s() -> ModuleType:
 class BM25:
     """BM25 (Lucene's form, k1 = 1.5, b = 0.75): how well documents match a query by words alone, by ``bm25s``.
 
-    Words are compared in small letters (NFKC and case folding, "İ" as "i"); nothing is stemmed, no word is left out.
+    Words are compared in small letters (NFKC and case folding, "İ" as "i"). With a ``language`` they are stemmed, and
+    its stop words are left out, as the analyzers of search engines do; without, nothing is stemmed or left out.
     What Lucene's StandardAnalyzer keeps together stays together: letters with their marks, soft hyphens and joiners.
     Beyond it, hyphens, apostrophes and underscores separate words; format characters, Arabic vowel signs, tatweel and
     Hebrew points are dropped, as Lucene's analyzers of these languages do. Chinese, Japanese, Korean, Thai, Lao,
@@ -54,17 +57,24 @@ class BM25:
 
     Args:
         documents: the texts to search in.
+        language: of documents and queries, such as "english": one of the Snowball stemmers of nltk. None: words are
+            compared as they are.
 
     Raises:
         ImportError: if ``bm25s`` is not installed (``pip install "st-extras[search]"``).
-        ValueError: if ``documents`` is not a collection of at least one string.
+        ValueError: if ``documents`` is not a collection of at least one string, or there is no stemmer for the
+            language.
     """
 
-    def __init__(self, documents: Sequence[str]) -> None:
+    def __init__(self, documents: Sequence[str], language: str | None = None) -> None:
         documents = check_strings("documents", documents, at_least=1)
+        self._language = check_language(language)
         self._index = require_bm25s().BM25()
         words = {"": 0}
-        ids = [[words.setdefault(w, len(words)) for w in search_words(text, singles=True)] for text in documents]
+        ids = [
+            [words.setdefault(word, len(words)) for word in search_words(text, language, singles=True)]
+            for text in documents
+        ]
         if not any(ids):
             ids[0] = [0]  # an index needs a word; no query has this one
         self._index.index((ids, words), create_empty_token=False, show_progress=False)
@@ -74,13 +84,19 @@ class BM25:
         self._index.save(folder, show_progress=False, allow_pickle=False)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str]) -> BM25:
+    def load(cls, folder: str | PathLike[str], language: str | None = None) -> BM25:
         """Return what :meth:`save` wrote; the files are not checked, and nothing in them can run code.
+
+        Args:
+            folder: the folder.
+            language: the one that the index was made with.
 
         Raises:
             ImportError: if ``bm25s`` is not installed.
+            ValueError: if there is no stemmer for the language.
         """
         found = cls.__new__(cls)
+        found._language = check_language(language)
         found._index = require_bm25s().BM25.load(folder, show_progress=False, allow_pickle=False)
         return found
 
@@ -94,7 +110,7 @@ class BM25:
         words: dict[str, int] = self._index.vocab_dict
         scores = np.zeros((len(queries), self._index.scores["num_docs"]), dtype=np.float32)
         for row, query in zip(scores, queries, strict=True):
-            if known := [words[word] for word in search_words(query) if word in words]:
+            if known := [words[word] for word in search_words(query, self._language) if word in words]:
                 row[:] = self._index.get_scores_from_ids(known)
         return scores
 
@@ -158,25 +174,63 @@ def check_share(share: Any) -> float:
     return check_interval("share", share, 0, 10, low_included=False)
 
 
-def search_words(text: str, *, singles: bool = False) -> list[str]:
+def check_language(language: Any) -> str | None:
+    """Return ``language`` if it is None or one of the Snowball stemmers of nltk.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    if language is None:
+        return None
+    from nltk.stem.snowball import SnowballStemmer
+
+    known = tuple(name for name in SnowballStemmer.languages if name != "porter")  # an older stemmer for English
+    return str(check_choice("language", language, known))
+
+
+@lru_cache(maxsize=2**18)
+def _stem(word: str, language: str) -> str:
+    """Return the stem of a word in small letters; "" of a stop word."""
+    stop_words, stemmer = _analyzer(language)
+    return "" if word in stop_words else str(stemmer.stem(word))
+
+
+@lru_cache
+def _analyzer(language: str) -> tuple[frozenset[str], Any]:
+    """Return the stop words of a language, for English those of Lucene, and its stemmer.
+
+    bm25s has none for Arabic, Finnish, Hungarian and Romanian.
+    """
+    from nltk.stem.snowball import SnowballStemmer
+
+    lists = vars(import_module(f"{require_bm25s().__name__}.stopwords"))
+    name = "EN" if language == "english" else language.upper()
+    return frozenset(map(_folded, lists.get(f"STOPWORDS_{name}", ()))), SnowballStemmer(language)
+
+
+def _folded(text: str) -> str:
+    """Return a text in small letters, without the signs that the same word is also written without."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return folded if folded.isascii() else _LEFT_OUT.sub("", folded.replace("i\u0307", "i"))
+
+
+def search_words(text: str, language: str | None = None, *, singles: bool = False) -> list[str]:
     """Return the words of a text as :class:`BM25` compares them.
 
     Args:
         text: any text.
+        language: whose stop words are left out and whose other words are stemmed; see :class:`BM25`.
         singles: of characters that count by pairs, whether to return each alone too, as of documents.
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    if not folded.isascii():
-        folded = _LEFT_OUT.sub("", folded.replace("i\u0307", "i"))
     found = []
-    for word in find_all_words(folded):
+    for word in find_all_words(_folded(text)):
         for piece in _PIECE.finditer(word):
             characters = piece[1] or ""
             if len(characters) > 1:
                 found += [characters[i : i + 2] for i in range(len(characters) - 1)]
                 found += characters if singles else ()
-            else:
-                found.append(piece[0])
+            elif stem := piece[0] if language is None else _stem(piece[0], language):
+                found.append(stem)
     return found
 
 

@@ -143,6 +143,40 @@ def test_no_word_is_lost_between_two_ways_to_write_it(query, word):
     assert not others.any(), "other words"
 
 
+@pytest.mark.parametrize(
+    ("text", "language", "words"),
+    [
+        ("What are the Flights of the WINGS", "english", ["what", "flight", "wing"]),
+        ("what are the flights", None, ["what", "are", "the", "flights"]),
+        ("Die Häuser, daß er die Straße suchte", "german", ["haus", "strass", "sucht"]),
+        ("talossa ja taloissa", "finnish", ["talo", "ja", "talo"]),  # no stop words are known
+        ("飛行機 flights", "english", ["飛行", "行機", "flight"]),
+    ],
+)
+def test_a_language_has_stems_and_no_stop_words(text, language, words):
+    assert search_words(text, language) == words
+
+
+def test_bm25_of_a_language_is_that_of_the_stems(tmp_path):
+    documents = ["The dog runs home", "dogs", "a cat was running", "the the the"]
+    index, plain = BM25(documents, "english"), BM25(["dog run home", "dog", "cat run", ""])
+    queries = ["a dog that runs", "the", "RUNNING"]
+    expected = plain.scores(["dog run", "", "run"])
+    np.testing.assert_allclose(index.scores(queries), expected)
+    assert expected[2].tolist()[1] == 0 < expected[2].min(initial=1, where=[True, False, True, False])
+    index.save(tmp_path)
+    np.testing.assert_array_equal(BM25.load(tmp_path, "english").scores(queries), index.scores(queries))
+    assert not BM25.load(tmp_path).scores(["RUNNING"]).any()
+
+
+@pytest.mark.parametrize("language", ["porter", "English", "en", "", 1])
+def test_a_language_without_a_stemmer(language, tmp_path):
+    BM25(TEXTS).save(tmp_path)
+    for make in (lambda: BM25(TEXTS, language), lambda: BM25.load(tmp_path, language)):
+        with pytest.raises(ValueError, match=r"^language must be one of 'arabic', 'danish', .*, got"):
+            make()
+
+
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(ImportError, match=r'pip install "st-extras\[search\]"'):
