@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
 
 def list_studies(_: argparse.Namespace) -> None:
     """Print every study, how many records it has, and what it asks."""
-    from benchmarks.tables.studies import about, record_counts
+    from benchmarks.tables.pages import about, record_counts
 
     counts = record_counts()
     for name in study_names():
@@ -78,7 +78,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def scale(options: argparse.Namespace) -> None:
-    """Measure large corpora, large batches or hybrid search."""
+    """Measure large batches or hybrid search."""
     from benchmarks.scale import measure
 
     measure(options)
@@ -141,11 +141,11 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--no-memory", action="store_true", help="measure time only")
     command.add_argument("--no-record", action="store_true", help="print only")
 
-    command = commands.add_parser("scale", help="measure large corpora, large batches, hybrid search")
+    command = commands.add_parser("scale", help="measure large batches, hybrid search")
     command.set_defaults(do=scale)
-    command.add_argument("what", choices=("memory", "batches", "search"))
-    command.add_argument("--only", nargs="+", help="only these readers or losses")
-    command.add_argument("--rounds", type=int, default=3, help="of batches and search (default: %(default)s)")
+    command.add_argument("what", choices=("batches", "search"))
+    command.add_argument("--only", nargs="+", help="only these losses")
+    command.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     command.add_argument("--smoke", action="store_true", help="a few sentences, no record")
 
     command = commands.add_parser("hashes", help="hash the weights of short trainings")

@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.building import finished_encoders
-from benchmarks.domain_rows import BASELINES
+from benchmarks.domains import BASELINES
 from benchmarks.records import encoder_name, run_once
 from benchmarks.studies import Options, named_study
 from st_extras.evaluation import QuestionRetrievalEvaluator, question_retrieval, read_question_pairs

@@ -1,31 +1,130 @@
-"""Build what the settings of a method name: encoder, rows, frequency table and loss."""
+"""Build what the settings of a method name: encoder, rows, frequency table and loss.
+
+Beside the losses of ``st_extras``, a method may have one of Sentence Transformers, on rows of its own (``ROWS``), or
+``RedrawnAdversariesLoss``, a control.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import torch
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
-from torch import nn
+from torch import Tensor, nn
 
 import st_extras.losses
-from benchmarks.baselines import ROWS, WITHOUT_NEGATIVES, denoising_loss, frozen
-from benchmarks.controls import DistillationLoss, RedrawnAdversariesLoss
-from st_extras.encoders import EmbeddingTable, load_encoder
+from st_extras.checks import check_count
+from st_extras.encoders import EmbeddingTable, MomentumEncoder, load_encoder
+from st_extras.encoders.rows import Features
+from st_extras.functional import unit_rows
+from st_extras.losses import AdCSELoss
 from st_extras.modules import WhiteningPostProcessor
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.text import EDA, ChunkPhrases, PhraseMasking
+from st_extras.text import EDA, PhraseMasking
 from st_extras.text.frequency import FrequencyTable
 
-OWN: dict[str, type[nn.Module]] = {
-    "DistillationLoss": DistillationLoss,
-    "RedrawnAdversariesLoss": RedrawnAdversariesLoss,
+NEGATIVES_PER_POSITIVE = 7  # of Contrastive Tension
+
+
+class RedrawnAdversariesLoss(nn.Module):
+    """AdCSE whose adversaries are keys of earlier batches; every so many steps, the oldest give way to the batch's.
+
+    With ``every=1`` this is the queue of MoCo: more negatives, which nothing has learned.
+
+    Args:
+        model: the SentenceTransformer to train.
+        every: steps from one draw to the next.
+        options: those of AdCSELoss; not ``tied`` or ``shared_head``.
+    """
+
+    def __init__(self, model: SentenceTransformer, *, every: int = 1, **options: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.every = check_count("every", every, at_least=1)
+        self.adcse = AdCSELoss(model, adversary_start="features", adversary_learning_rate=0.0, **options)
+        self.steps = self.oldest = 0
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch; ``labels`` are not used."""
+        columns = list(sentence_features)
+        value: Tensor = self.adcse(columns)
+        if torch.is_grad_enabled():
+            self.steps += 1
+            if self.steps % self.every == 0:
+                self._replace_oldest(columns[-1])
+        return value
+
+    @torch.no_grad()
+    def _replace_oldest(self, features: Features) -> None:
+        keys = unit_rows(cast(MomentumEncoder, self.adcse.momentum_encoder)(features))  # (B, D)
+        adversaries = self.adcse.adversaries
+        rows = (self.oldest + torch.arange(len(keys), device=keys.device)) % len(adversaries)
+        adversaries.vectors[rows] = adversaries.origins[rows] = keys
+        self.oldest = (self.oldest + len(keys)) % len(adversaries)
+
+
+def denoising_loss(model: SentenceTransformer, **options: Any) -> nn.Module:
+    """TSDAE's loss (Wang et al., 2021), with a decoder that starts from the encoder's own weights.
+
+    Args:
+        model: the encoder to train, whatever it was made from.
+        options: of DenoisingAutoEncoderLoss, such as ``tie_encoder_decoder``.
+    """
+    config = model.transformers_model.config  # type: ignore[union-attr]
+    name = config._name_or_path
+    with tempfile.TemporaryDirectory() as folder:
+        model.transformers_model.save_pretrained(folder)  # type: ignore[union-attr]
+        model.tokenizer.save_pretrained(folder)
+        config._name_or_path = folder  # where the loss reads encoder and decoder
+        decoder = {} if options.get("tie_encoder_decoder", True) else {"decoder_name_or_path": folder}
+        loss: nn.Module = losses.DenoisingAutoEncoderLoss(model, **decoder, **options)
+    config._name_or_path = name
+    return loss
+
+
+def damaged(sentences: Sequence[str], seed: int, deleted: float = 0.6) -> Dataset:
+    """Return TSDAE's rows: the sentence without a share of its words, at least one of them left, and the sentence."""
+    draw = random.Random(seed)
+    noisy = [
+        " ".join(word for word in text.split() if draw.random() > deleted) or text.split()[0] for text in sentences
+    ]
+    return Dataset.from_dict({"damaged": noisy, "text": list(sentences)})
+
+
+def doubled(sentences: Sequence[str], seed: int = 0) -> Dataset:
+    """Return rows of a sentence twice, for two dropout views; nothing is drawn."""
+    return Dataset.from_dict({"first": list(sentences), "second": list(sentences)})
+
+
+def tension_pairs(sentences: Sequence[str], seed: int) -> Dataset:
+    """Return Contrastive Tension's rows (Carlsson et al., 2021): of each 8, a sentence twice and 7 beside another one.
+
+    The loss sees by their tokens which are which.
+    """
+    draw = random.Random(seed)
+    paired = [
+        text if draw.random() * (1 + NEGATIVES_PER_POSITIVE) < 1 else sentences[draw.randrange(len(sentences))]
+        for text in sentences
+    ]
+    return Dataset.from_dict({"first": list(sentences), "second": paired})
+
+
+ROWS: dict[str, Callable[..., Dataset]] = {
+    "DenoisingAutoEncoderLoss": damaged,
+    "GISTEmbedLoss": doubled,
+    "ContrastiveTensionLoss": tension_pairs,
 }
-"""Losses of the benchmarks, which a paper or a study only uses for comparison."""
+"""By the name of the loss; the others take one column of sentences."""
+WITHOUT_NEGATIVES = ("DenoisingAutoEncoderLoss", "ContrastiveTensionLoss")
+"""Losses that take no negatives from the batch, so that equal sentences may meet there."""
 
 
 def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
@@ -50,17 +149,10 @@ def finished_encoders(
 
 
 def loss_class(name: str) -> Any:
-    """Return a class of ``st_extras.losses``; of the benchmarks if a paper only compares; of Sentence Transformers."""
-    if name in OWN:
-        return OWN[name]
+    """Return a class of ``st_extras.losses``, of Sentence Transformers, or the control."""
+    if name == RedrawnAdversariesLoss.__name__:
+        return RedrawnAdversariesLoss
     return getattr(st_extras.losses if hasattr(st_extras.losses, name) else losses, name)
-
-
-def lexicon_tags(tokens: list[str]) -> list[tuple[str, str]]:
-    """Tag tokens with the lexicon that TextBlob's package contains (``pip install textblob``), which needs no data."""
-    from textblob.en import parser
-
-    return [(word, tag) for word, tag, *_ in parser.find_tags(list(tokens))]
 
 
 def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: list[str]) -> Any:
@@ -68,15 +160,12 @@ def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: 
 
     Args:
         model: the encoder, for its mask token.
-        masking: options of PhraseMasking; ``augmentation`` holds the ratios of EDA, ``phrases`` the kinds of chunks
-            to take instead of RAKE's phrases.
+        masking: options of PhraseMasking; ``augmentation`` holds the ratios of EDA.
         sentences: the training text.
     """
     options = dict(masking)
     if "augmentation" in options:
         options["augmentation"] = EDA(**options["augmentation"])
-    if "phrases" in options:
-        options["extractor"] = ChunkPhrases(kinds=options.pop("phrases"), tagger=lexicon_tags)
     return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
 
 
@@ -85,7 +174,7 @@ def training_rows(model: SentenceTransformer, method: dict[str, Any], sentences:
 
     Args:
         model: the encoder, for its mask token.
-        method: its settings; ``rows`` holds options of the function in ``benchmarks.baselines.ROWS``.
+        method: its settings; ``rows`` holds options of the function in ``ROWS``.
         sentences: the training text.
         seed: of what is drawn.
     """
@@ -113,17 +202,15 @@ def complementary_encoder(
     """Return the frozen encoder that ``complementary`` names.
 
     Args:
-        name: a method of the study (its weights), "minilm" (the packaged all-MiniLM-L6-v2), "whitened" (``model``,
-            untrained so far, softly whitened on ``sentences``), or a folder.
+        name: a method of the study (its weights), or "whitened": ``model``, untrained so far, softly whitened on
+            ``sentences``.
         model: the encoder to train.
         sentences: the training text.
         weights: folder of each method's weights.
     """
     if name == "whitened":
         return WhiteningPostProcessor.attach(copy.deepcopy(model), epsilon=0.1, corpus=sentences)
-    if name in weights:
-        return load_encoder(weights[name])
-    return load_encoder(packaged_minilm() if name == "minilm" else name)
+    return load_encoder(weights[name])
 
 
 def make_loss(
@@ -146,7 +233,7 @@ def make_loss(
     if "complementary" in method:
         guide = complementary_encoder(method["complementary"], model, sentences, weights)
         if method["loss"] == "GISTEmbedLoss":
-            options["guide"] = frozen(guide)
+            options["guide"] = guide.eval().requires_grad_(False)
         else:
             options["complementary_table"] = EmbeddingTable.compute(model, guide, sentences, show_progress_bar=False)
     make = denoising_loss if method["loss"] == "DenoisingAutoEncoderLoss" else loss_class(method["loss"])

@@ -5,68 +5,191 @@ labels, and scores the test texts: 1-NN accuracy, V-measure of k-means, MAP@R, a
 shows what was forgotten, and the label-free score of ``adapt`` compares the embeddings of train texts that nothing was
 fitted on. The labels only score: nothing here chooses by them.
 
-``thin`` studies take fewer texts, in bfloat16, for slow encoders. "mpnet", "smollm2" and "gemma3" are folders that
-``python -m benchmarks encoders runs/encoders`` makes; the latter two are encoded with PromptEOL, "smollm2-plain" and
-"gemma3-plain" as they were saved.
+"mpnet" and the two language models ("smollm2-plain", "gemma3-plain") are folders that ``python -m benchmarks encoders
+runs/encoders`` makes.
 """
 
 from __future__ import annotations
 
 import copy
 import random
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sklearn.feature_extraction.text import TfidfVectorizer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor
 
-from benchmarks.domain_rows import (
-    BAGS,
-    BASELINES,
-    FOLLOWING,
-    MODELS,
-    SEEDLESS,
-    STEPS,
-    TRAINED,
-    Affine,
-    bfloat16,
-    tfidf_embeddings,
-)
-from benchmarks.fitted_text import thinned
-from benchmarks.names import PRETRAINED
-from benchmarks.provenance import provenance
-from benchmarks.records import append, has_run
-from benchmarks.studies import Options, chosen
-from st_extras.adaptation.extraction import is_language_model
+from benchmarks.records import append, has_run, provenance
+from benchmarks.studies import PRETRAINED, TRANSFORMS, Options, chosen
+from benchmarks.word_baselines import TFIDF, InputEmbeddings, first_direction, sif_weights
+from st_extras.adaptation import CANDIDATES, LinearTransform, adapt
 from st_extras.encoders import load_encoder
-from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
+from st_extras.losses import DCLRLoss, SimCSELoss
+from st_extras.modules import (
+    AllButTheTopPostProcessor,
+    CorpusStatistics,
+    LocalityPreservingPostProcessor,
+    RepALPostProcessor,
+    WhiteningPostProcessor,
+)
 from st_extras.modules.lambda_search import rank_correlation
+from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import graded_pairs
 from st_extras.samples.encoder import packaged_minilm
+from st_extras.text.term_weights import character_tfidf
+from st_extras.training import train_encoder
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 FITTED = 10_000  # train texts that a row is fitted on, at most
 HELD_OUT = 1_000  # train texts that are held out for the label-free score
-THIN = {
-    "fitted": 1_500,
-    "held_out": 100,
-    "test": 800,
-    "pairs": 150,
-}  # of a thin study
 MEASURES = ("knn_accuracy", "v_measure", "map_at_r", "mean")
 START = "start"
-ROWS = (*BASELINES, START, *BAGS, *STEPS, *MODELS, *TRAINED)
 DAMAGED = {name: f"runs/damaged/{name}" for name in ("damaged76", "damaged71")}
 """Where the study ``strength`` saves minilm after a short fine-tuning that harmed it."""
+
+
+Texts = Sequence[str]
+Affine = tuple[Tensor, Tensor]
+"""Matrix (D, D') and offset (D',) of v X + b."""
+Facts = dict[str, Any]
+
+
+# --- linear transforms, from the embeddings of texts ---
+
+
+def of_statistics(processor: Callable[[int], Any], embeddings: Tensor, texts: Texts, seed: int) -> Affine:
+    """A step that needs mean and scatter alone."""
+    statistics = CorpusStatistics(embeddings.size(1)).update(embeddings)
+    kernel = processor(embeddings.size(1)).kernel_of(statistics)
+    return kernel, -statistics.mean @ kernel
+
+
+def neighbours(candidate: LinearTransform, embeddings: Tensor, texts: Texts, seed: int) -> Affine:
+    """A candidate of ``adapt``, whatever its label-free score."""
+    return candidate.affine(neighbor_directions(embeddings, tfidf=character_tfidf(texts), seed=seed))
+
+
+def locality(embeddings: Tensor, texts: Texts, seed: int) -> Affine:
+    """``LocalityPreservingPostProcessor`` at its defaults."""
+    found = neighbor_directions(embeddings, tfidf=character_tfidf(texts), seed=seed)
+    defaults = LocalityPreservingPostProcessor(embeddings.size(1))
+    kernel = found.kernel(defaults.power, defaults.recolor)
+    return kernel, -found.mean @ kernel
+
+
+STEPS: dict[str, Callable[[Tensor, Texts, int], Affine]] = {
+    "centred": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=0)),
+    "all-but-the-top 1": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=1)),
+    "all-but-the-top 3": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=3)),
+    "all-but-the-top 10": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=10)),
+    "whitened": partial(of_statistics, WhiteningPostProcessor),
+    "whitened to 256": partial(of_statistics, lambda size: WhiteningPostProcessor(size, min(size, 256))),
+    "whitened to 128": partial(of_statistics, lambda size: WhiteningPostProcessor(size, 128)),
+    "whitened softly 0.1": partial(of_statistics, lambda size: WhiteningPostProcessor(size, epsilon=0.1)),
+    "whitened softly 1": partial(of_statistics, lambda size: WhiteningPostProcessor(size, epsilon=1.0)),
+    "locality": locality,
+    **{TRANSFORMS[one.name]: partial(neighbours, one) for one in CANDIDATES},
+}
+# --- baselines without an encoder ---
+
+BASELINES = {"TF-IDF of words": TFIDF["words"], "TF-IDF of characters 3-5": TFIDF["characters"]}
+
+
+def tfidf_embeddings(options: dict[str, Any], train: Texts, test: Texts) -> Tensor:
+    """Return TF-IDF fitted on the train texts, (N, N): rotated from the many columns of the vocabulary."""
+    rows = TfidfVectorizer(**options, dtype=np.float32).fit(train).transform(test)
+    gram = torch.from_numpy((rows @ rows.T).toarray()).double()  # same cosines as the rows'
+    values, vectors = torch.linalg.eigh(gram)
+    return vectors * values.clamp_min(0).sqrt() + 1e-9
+
+
+def input_means(weighted: bool, removed: bool, model: SentenceTransformer, texts: Texts) -> Callable[[Texts], Tensor]:
+    """Return a function from texts to means of their input embeddings: plain, or SIF, counted on ``texts``."""
+    transformer: Any = model.transformers_model
+    weights = transformer.get_input_embeddings().weight.detach().double().numpy()
+    bags = InputEmbeddings(model.tokenizer, weights)
+    of_tokens = np.ones(len(weights))
+    if weighted:
+        of_tokens = sif_weights(np.asarray(bags.bags(texts).sum(axis=0)).ravel())
+    direction = first_direction(bags.pooled(texts, of_tokens)) if removed else np.zeros(weights.shape[1])
+
+    def embed(found: Texts) -> Tensor:
+        vectors = bags.pooled(found, of_tokens)
+        return torch.from_numpy(vectors - np.outer(vectors @ direction, direction))
+
+    return embed
+
+
+BAGS: dict[str, Callable[[SentenceTransformer, Texts], Callable[[Texts], Tensor]]] = {
+    "mean of input embeddings": partial(input_means, False, False),
+    "SIF of input embeddings": partial(input_means, True, False),
+    "SIF of input embeddings, first component removed": partial(input_means, True, True),
+}
+
+
+# --- models ---
+
+
+def sentence_term(model: SentenceTransformer, texts: Texts, seed: int, facts: Facts) -> SentenceTransformer:
+    """RepAL without its corpus term."""
+    return RepALPostProcessor.attach(model, lambda_1=0.3, lambda_2=0, redundancy="pooled")
+
+
+def adapted(
+    options: dict[str, Any], model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
+) -> SentenceTransformer:
+    """What ``adapt`` picks by its label-free score."""
+    options = {"seed": seed, "minutes": 60, "show_progress_bar": False} | options
+    with tempfile.TemporaryDirectory() as folder:
+        found = adapt(model, list(texts), Path(folder) / "adapted", **options)
+    facts |= {name: found.written()[name] for name in ("chosen", "candidates", "texts", "details")}
+    return found.model
+
+
+def trained(
+    loss: Any, steps: int, rate: float, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
+) -> SentenceTransformer:
+    """The encoder after some steps of training at batch 64."""
+    options = {"max_steps": steps, "learning_rate": rate, "seed": seed, "bf16": True, "show_progress_bar": False}
+    facts["precision"] = "bfloat16"
+    with tempfile.TemporaryDirectory() as folder:
+        train_encoder(model, loss, list(texts), Path(folder) / "trained", **options)
+    return model
+
+
+def bfloat16(enabled: bool) -> torch.autocast:
+    """Encode in the precision of the trainings: 2.8 times as fast; 0.02 of the scores, but k-means may settle apart."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=enabled)
+
+
+ADAPTED = {"2 points": 2.0, "0.5 points": 0.5, "any loss": 200.0}
+"""Points that ``adapt`` may lose on general English."""
+MODELS: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTransformer]] = {
+    **{f"adapt, {loss}": partial(adapted, {"max_general_loss": points}) for loss, points in ADAPTED.items()},
+    "RepAL sentence term 0.3": sentence_term,
+}
+TRAINED: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTransformer]] = {
+    "SimCSE 2e-5, 25 steps": partial(trained, SimCSELoss, 25, 2e-5),
+    "DCLR, no guide, 2e-5, 25 steps": partial(trained, DCLRLoss, 25, 2e-5),
+    "DCLR start 0.14, 3e-05, 25 steps": partial(
+        trained, partial(DCLRLoss, complementary_model="start", masked_share=0.14), 25, 3e-5
+    ),
+}
+SEEDLESS = {"start", "RepAL sentence term 0.3", "mean of input embeddings"}
+"""Rows that no seed changes: neither training nor which texts they are fitted on."""
+ROWS = (*BASELINES, START, *BAGS, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
@@ -77,8 +200,6 @@ def encoder(name: str) -> SentenceTransformer:
         return load_encoder("runs/encoders/mpnet", max_seq_length=64, dtype="bfloat16")
     if name in ("smollm2-plain", "gemma3-plain"):
         return load_encoder(f"runs/encoders/{name.removesuffix('-plain')}", max_seq_length=64)
-    if name in ("smollm2", "gemma3"):
-        return load_encoder(f"runs/encoders/{name}", pooling="lasttoken", prompt_template=PROMPT_EOL, max_seq_length=64)
     if name in PRETRAINED:
         return load_encoder(PRETRAINED[name], pooling="mean", max_seq_length=32)
     return load_encoder(packaged_minilm() if name == "minilm" else DAMAGED.get(name, name), max_seq_length=64)
@@ -120,19 +241,12 @@ class Domain:
         return self.held_out or HELD_OUT
 
     @classmethod
-    def load(cls, name: str, data: Path, *, thin: bool = False) -> Domain:
-        """Read a domain from the data folder, or as many of its texts as THIN says."""
+    def load(cls, name: str, data: Path) -> Domain:
+        """Read a domain from the data folder."""
         train, test = (load_labeled_texts(data / "domains" / f"{name}_{part}.tsv.gz") for part in ("train", "test"))
         sts = load_sts("stsb_test", data)
-        distinct = sorted(set(train.texts))
         pairs = [*sts.sentences1, *sts.sentences2]
-        if not thin:
-            return cls(name, distinct, list(test.texts), list(test.labels), pairs, list(sts.scores))
-        sts = thinned(sts, {sts.name: THIN["pairs"]})
-        kept = [i * len(test) // THIN["test"] for i in range(THIN["test"])]  # they stand by label
-        texts, labels = ([column[i] for i in kept] for column in (test.texts, test.labels))
-        pairs = [*sts.sentences1, *sts.sentences2]
-        return cls(name, distinct, texts, labels, pairs, list(sts.scores), THIN["fitted"], THIN["held_out"])
+        return cls(name, sorted(set(train.texts)), list(test.texts), list(test.labels), pairs, list(sts.scores))
 
     def order(self, seed: int) -> list[int]:
         """Return the numbers of the train texts of a seed: first those held out, then those to fit on."""
@@ -159,12 +273,8 @@ class Cell:
 
     @cached_property
     def train(self) -> Tensor:
-        """(N, D) of the train texts, by the start; of a thin domain, zeros for those that seed 0 does not take."""
-        if self.domain.fitted is None:
-            return encoded(self.model, self.domain.train)
-        numbers = self.domain.order(0)
-        found = encoded(self.model, [self.domain.train[i] for i in numbers])
-        return found.new_zeros(len(self.domain.train), found.size(1)).index_copy(0, torch.tensor(numbers), found)
+        """(N, D) of the train texts, by the base model."""
+        return encoded(self.model, self.domain.train)
 
     @cached_property
     def known(self) -> SentenceTransformer:
@@ -203,8 +313,6 @@ class Cell:
 
     def of_step(self, row: str, seed: int) -> dict[str, Any]:
         """Run a row that is a linear transform of the base model's embeddings."""
-        if self.domain.fitted is not None and seed != 0:
-            raise ValueError(f"A linear transform on a thin domain must have seed 0, got {seed}.")
         numbers = self.domain.order(seed)
         held_out, fitted = numbers[: self.domain.kept], numbers[self.domain.kept :]
         train = self.train  # encoded by the first row, whose seconds must not hold that
@@ -225,41 +333,30 @@ def label_figures(embeddings: Tensor, labels: Sequence[str]) -> dict[str, float]
     return {name: 100 * found[name] for name in MEASURES}
 
 
-def run_row(cell: Cell, row: str, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run a row and yield its record; a training yields another, with a linear step behind it."""
+def run_row(cell: Cell, row: str, seed: int) -> dict[str, Any]:
+    """Run a row, and return what its record holds."""
     torch.manual_seed(seed)
     domain = cell.domain
     if row in BASELINES:
-        embeddings = tfidf_embeddings(BASELINES[row], domain.train, domain.test)
-        yield row, {"scores": label_figures(embeddings, domain.labels)}
-        return
+        return {"scores": label_figures(tfidf_embeddings(BASELINES[row], domain.train, domain.test), domain.labels)}
     numbers = domain.order(seed)
     fitted = [domain.train[i] for i in numbers[domain.kept :]]
     if row == START:
-        yield row, cell.figures(cell.held_out(seed), cell.test, seed)
-    elif row in BAGS:
+        return cell.figures(cell.held_out(seed), cell.test, seed)
+    if row in BAGS:
         embed = BAGS[row](cell.model, fitted)
-        yield row, {"scores": label_figures(embed(domain.test) + 1e-9, domain.labels)}
-    elif row in STEPS:
-        yield row, cell.of_step(row, seed)
-    else:
-        facts: dict[str, Any] = {"fitted": len(fitted)}
-        began = time.perf_counter()
-        known = row.startswith("adapt, ") and not is_language_model(cell.model)
-        start = cell.known if known else copy.deepcopy(cell.model)
-        model = {**MODELS, **TRAINED}[row](start.float() if row in TRAINED else start, fitted, seed, facts)
-        facts["seconds"] = round(time.perf_counter() - began, 1)
-        held_out = [domain.train[i] for i in numbers[: domain.kept]]
-        with bfloat16(row in TRAINED):
-            of_held_out, of_test = encoded(model, held_out), encoded(model, [*domain.test, *domain.pairs])
-            of_fitted = encoded(model, fitted) if row in TRAINED else None
-        yield row, cell.figures(of_held_out, of_test, seed) | facts
-        if of_fitted is not None:
-            step = STEPS[FOLLOWING](of_fitted, fitted, seed)
-            yield (
-                f"{row}, then {FOLLOWING}",
-                cell.figures(apply(of_held_out, step), apply(of_test, step), seed) | facts,
-            )
+        return {"scores": label_figures(embed(domain.test) + 1e-9, domain.labels)}
+    if row in STEPS:
+        return cell.of_step(row, seed)
+    facts: dict[str, Any] = {"fitted": len(fitted)}
+    began = time.perf_counter()
+    start = cell.known if row.startswith("adapt, ") else copy.deepcopy(cell.model)
+    model = {**MODELS, **TRAINED}[row](start.float() if row in TRAINED else start, fitted, seed, facts)
+    facts["seconds"] = round(time.perf_counter() - began, 1)
+    held_out = [domain.train[i] for i in numbers[: domain.kept]]
+    with bfloat16(row in TRAINED):
+        of_held_out, of_test = encoded(model, held_out), encoded(model, [*domain.test, *domain.pairs])
+    return cell.figures(of_held_out, of_test, seed) | facts
 
 
 def run_name(name: str, domain: str, row: str, seed: int) -> str:
@@ -269,20 +366,20 @@ def run_name(name: str, domain: str, row: str, seed: int) -> str:
 
 
 def run(study: dict[str, Any], options: Options) -> None:
-    """Run the rows of a study that have no record, for each domain and encoder; ``thin`` takes fewer texts."""
+    """Run the rows of a study that have no record, for each domain and encoder."""
     name, rows = study["name"], chosen(options.methods, ROWS, "--methods")
     for domain in chosen(options.sets, DOMAINS, "--sets"):
-        texts = Domain.load(domain, options.data, thin=study.get("thin", False))
+        texts = Domain.load(domain, options.data)
         for encoder_name in options.encoders or study["encoders"]:
             cell = Cell(encoder_name, texts)
             for row in rows:
                 of = "" if row in BASELINES else encoder_name
                 seeds = options.seeds or study["seeds"]
                 for seed in seeds[:1] if row in SEEDLESS or row in BASELINES else seeds:
-                    if has_run(name, run_name(of, domain, row, seed), root=options.root):
+                    run = run_name(of, domain, row, seed)
+                    if has_run(name, run, root=options.root):
                         continue
-                    for full_row, found in run_row(cell, row, seed):
-                        record = {"study": name, "encoder": of, "domain": domain, "row": full_row, "seed": seed}
-                        run = run_name(of, domain, full_row, seed)
-                        append(name, run, record | found | provenance(), root=options.root)
-                        print(f"{run}: {found['scores']['mean']:.2f}", flush=True)
+                    found = run_row(cell, row, seed)
+                    record = {"study": name, "encoder": of, "domain": domain, "row": row, "seed": seed}
+                    append(name, run, record | found | provenance(), root=options.root)
+                    print(f"{run}: {found['scores']['mean']:.2f}", flush=True)

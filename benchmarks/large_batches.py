@@ -25,8 +25,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from benchmarks.memory import forget_peak, in_fresh_process, resident
-from benchmarks.provenance import provenance
-from benchmarks.records import append
+from benchmarks.records import append, provenance
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, SimCSELoss
 from st_extras.samples import sample_sentences
 from st_extras.samples.encoder import raw_encoder

@@ -6,21 +6,16 @@ counts the pairs that are in both.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from benchmarks.records import run_once
 from benchmarks.studies import Options
+from benchmarks.texts import DEV, WORD
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
-
-Array = NDArray[np.float64]
-DEV = "stsb_dev"
-WORD = re.compile(r"\w+")
 
 
 def pair_keys(pairs: STSDataset) -> list[tuple[str, str]]:
@@ -46,11 +41,6 @@ def overlap_counts(dev: STSDataset, tests: Sequence[STSDataset]) -> dict[str, An
     elsewhere = {key for pairs in tests for key in pair_keys(pairs)}
     sets = {pairs.name: {"pairs": len(pairs), "shared": int(shared_pairs(pairs, dev).sum())} for pairs in tests}
     return {"distinct": len(own), "in_tests": len(own & elsewhere), "sets": sets}
-
-
-def correlation(gold: Array, cosines: Array) -> float:
-    """Return Spearman's correlation times 100."""
-    return 100 * float(spearmanr(gold, cosines).statistic)
 
 
 def run(study: dict[str, Any], options: Options) -> None:

@@ -29,7 +29,7 @@ from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder, start_words
 from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
 from st_extras.checks import check_fraction
-from st_extras.encoders import load_encoder, use_length_buckets
+from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
 from st_extras.files import whole_file
 from st_extras.text import read_sentences
@@ -60,7 +60,6 @@ class Settings:
     steps: int = 3600
     eval_steps: int = 300
     bf16: bool = True
-    length_buckets: int = 8
     seed: int = 0
     masking: float = 0.15
     last_masking: float = 0.15
@@ -121,7 +120,6 @@ def make_trainer(
         loss = MaskedLMLoss(model)
     if settings.count_words and fresh:
         start_words(loss, sentences, settings.seed)
-    use_length_buckets(model, settings.length_buckets)
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(checkpoints),
         per_device_train_batch_size=settings.batch_size,

@@ -25,7 +25,7 @@ from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from benchmarks.provenance import weights_hash
+from benchmarks.records import weights_hash
 from st_extras.encoders import load_encoder
 from st_extras.encoders.forward import encode_tokens
 from st_extras.encoders.rows import Features

@@ -1,4 +1,4 @@
-"""The records of all studies: one file per study, one line per run, and one long table over all of them.
+"""The records of all studies: one file per study, one line per run with its provenance, and one long table over them.
 
 ``results/STUDY.jsonl`` holds a JSON object per run: ``run``, a name that no other line of the file has; what was run
 (``encoder``, ``method``, ``settings``, ``seed``, the data); its values, nested as the study likes; and its provenance.
@@ -16,9 +16,13 @@ and becomes a column::
 from __future__ import annotations
 
 import fnmatch
+import hashlib
+import importlib.metadata
 import json
 import os
+import platform
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +36,7 @@ SAME = {"method": ("method", "row", "way", "analysis"), "data": ("domain", "coll
 """Columns of the long table, and the keys that stand for them in the records of one study or another."""
 UNTRAINED = ("start",)
 """Methods that no seed changes: the base model."""
+PACKAGES = ("st-extras", "sentence-transformers", "transformers", "torch", "datasets", "accelerate")
 ENCODERS = {"own_encoder": "own", "own_encoder_better": "better", "minilm, 3 layers": "layers3"}
 """Short names of encoders: of those trained here, by the folder of ``runs`` that holds them, and of MiniLM's layers."""
 
@@ -116,13 +121,46 @@ def run_once(
     Returns:
         The new record; None if it was there.
     """
-    from benchmarks.provenance import provenance  # here, because the tables need no torch
-
     if has_run(study, run, root=root):
         return None
     record = make() | provenance()
     append(study, run, {"study": study, **record}, root=root)
     return record
+
+
+def provenance() -> dict[str, Any]:
+    """Return versions, machine and git revision, for a record."""
+    import torch  # here, because the tables need none
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
+    return {
+        "versions": {package: _version(package) for package in PACKAGES} | {"python": platform.python_version()},
+        "machine": f"{platform.machine()}, {device}, {torch.get_num_threads()} threads",
+        "revision": _revision(),
+    }
+
+
+def weights_hash(folder: Path) -> str:
+    """Return the sha256 of the weights file of a checkpoint."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _revision() -> str:
+    """Return the commit, with "-dirty" if a tracked file differs from it, other than a record: runs write those."""
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "..", ":!results")
+    return f"{commit}-dirty" if changed else commit or "unknown"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
 
 
 def _end_last_line(file: Any) -> None:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.names import KEPT
 from benchmarks.records import run_once
-from benchmarks.studies import Options, chosen
+from benchmarks.studies import KEPT, Options, chosen
 from st_extras.adaptation.choice import choose_harmless
 from st_extras.adaptation.pseudo_relevance import FEWEST_QUERIES, PseudoRelevanceComparison
 from st_extras.adaptation.search import pseudo_relevance_results

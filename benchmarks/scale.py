@@ -1,9 +1,4 @@
-"""What large work costs: memory that stays flat, batches beyond memory, and hybrid search.
-
-``memory`` reads the first sentences of one generated text file in four ways: ``CorpusStatistics.compute``,
-``WhiteningPostProcessor.attach``, ``FrequencyTable.count`` and ``EmbeddingTable.compute(folder=)``. Each size of each
-is a process of its own; the record says how much resident memory it needed at its peak, above what it held when
-encoder and libraries were loaded. The encoder is a table of word vectors: nearly all of the time is the library's own.
+"""What large work costs: hybrid search beside its bare parts, and batches beyond memory.
 
 ``search`` builds and searches beside the bare parts: one call of ``encode_document`` and ``encode_query``, what
 ``bm25s`` does by itself (its tokenizer, its index, the scores of each query), and the product of the embeddings in the
@@ -38,19 +33,15 @@ from tokenizers import Tokenizer
 
 from benchmarks import large_batches
 from benchmarks.memory import forget_peak, in_fresh_process, resident
-from benchmarks.provenance import provenance
-from benchmarks.records import append
-from st_extras.encoders import EmbeddingTable, load_encoder
-from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
+from benchmarks.records import append, provenance
+from st_extras.encoders import load_encoder
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.search import HybridSearch
 from st_extras.search.hybrid import BLOCK
-from st_extras.text import read_sentences, stream_sentences
-from st_extras.text.frequency import FrequencyTable
+from st_extras.text import read_sentences
 
 MOST_MIB = 300
-"""The limit: MiB above the start, whatever the size of the corpus."""
-Work = Callable[[Any], Any]
+"""The limit of what a search needs above what is held, in MiB."""
 _LENGTHS = range(5, 26)  # words of a sentence
 _DIMENSIONS = 384
 DOCUMENTS, MANY, QUERIES = 100_000, 1_000_000, 1000
@@ -88,65 +79,6 @@ def quick_encoder() -> SentenceTransformer:
 def trained_encoder() -> SentenceTransformer:
     """Return the encoder of the studies: three layers of the packaged MiniLM, 384 dimensions."""
     return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32, device="cpu")
-
-
-def statistics_compute(folder: Path) -> Work:
-    encoder = quick_encoder()
-    return lambda sentences: CorpusStatistics.compute(encoder, sentences, batch_size=256)
-
-
-def whiten_fit(folder: Path) -> Work:
-    encoder = quick_encoder()
-    return lambda sentences: WhiteningPostProcessor.attach(encoder, dimensions=256, corpus=sentences, batch_size=256)
-
-
-def frequencies_count(folder: Path) -> Work:
-    tokenizer = trained_encoder().tokenizer
-    return lambda sentences: FrequencyTable.count(sentences, tokenizer)
-
-
-def table_compute(folder: Path) -> Work:
-    """The trained encoder only tokenizes; the table of word vectors is the guide."""
-    pair = trained_encoder(), quick_encoder()
-    options: dict[str, Any] = {"folder": folder / "table", "batch_size": 256, "show_progress_bar": False}
-    return lambda sentences: EmbeddingTable.compute(*pair, sentences, **options)
-
-
-READERS: dict[str, Callable[[Path], Work]] = {
-    "statistics compute": statistics_compute,
-    "whiten fit": whiten_fit,
-    "frequencies count": frequencies_count,
-    "EmbeddingTable.compute": table_compute,
-}
-
-
-def measure_memory(name: str, corpus: Path, size: int) -> dict[str, float]:
-    """Read the first ``size`` sentences; return seconds, and MiB held at the start and needed above it at the peak."""
-    with tempfile.TemporaryDirectory() as folder:
-        work = READERS[name](Path(folder))
-        before, began = forget_peak(), time.perf_counter()
-        work(stream_sentences(corpus, limit=size))
-        peak, seconds = resident("VmHWM"), time.perf_counter() - began
-    return {"sentences": size, "seconds": seconds, "start_mib": before / 2**20, "above_mib": (peak - before) / 2**20}
-
-
-def memory_record(sizes: list[int], names: list[str]) -> dict[str, Any]:
-    """Measure each way to read a corpus at each size, each in a fresh process, and print a line for each."""
-    rows: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "sentences.txt"
-        write_corpus(corpus, max(sizes))
-        for name in names:
-            for size in sizes:
-                row = in_fresh_process(measure_memory, name, corpus, size)
-                rows[name].append(row)
-                missed = " MISSED" if row["above_mib"] > MOST_MIB else ""
-                print(
-                    f"{name:24} {size:>11,} sentences {size / row['seconds']:>9,.0f}/s {row['above_mib']:>5.0f} MiB "
-                    f"above {row['start_mib']:.0f} (limit {MOST_MIB}){missed}",
-                    flush=True,
-                )
-    return {"limit_mib": MOST_MIB, "readers": rows}
 
 
 def bare_build(model: Any, documents: list[str]) -> tuple[np.ndarray, Any]:
@@ -244,12 +176,8 @@ def measure(options: argparse.Namespace) -> None:
     logging.set_verbosity_error()
     if options.what == "batches":
         large_batches.measure_losses(options)
-        return
-    if options.what == "memory":
-        sizes = [200, 400] if options.smoke else [10**4, 10**5, 10**6]
-        record = memory_record(sizes, options.only or list(READERS))
+    elif options.smoke:
+        measure_search(1, 0.01)
     else:
-        record = measure_search(1, 0.01) if options.smoke else measure_search(options.rounds)
-    if not options.smoke:
-        run = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}"
-        append("scale", run, {"what": options.what, **provenance(), **record})
+        record = measure_search(options.rounds)
+        append("scale", f"search-{time.strftime('%Y%m%d-%H%M%S')}", {"what": "search", **provenance(), **record})

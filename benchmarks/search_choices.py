@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.names import KEPT
 from benchmarks.retrieval import (
     SEED,
     SHIPPED,
@@ -24,7 +23,7 @@ from benchmarks.retrieval import (
     over_collections,
     scored,
 )
-from benchmarks.studies import Options
+from benchmarks.studies import KEPT, Options
 from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, PseudoRelevanceComparison, search_queries, too_few
 from st_extras.adaptation.search_transforms import BOTH_SIDES, Embeddings, Routes, both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval

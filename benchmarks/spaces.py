@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
 
-from benchmarks.figures.cosine_levels import cosine_by_level, level_separation
 from benchmarks.records import run_once
 from benchmarks.studies import Options
+from benchmarks.trained_spaces import cosine_by_level, level_separation
 from st_extras.adaptation import adapt
 from st_extras.evaluation import STSDataset, STSEvaluator, label_scores, load_sts
 from st_extras.modules import WhiteningPostProcessor
-from st_extras.plots.maps import unit_array
 from st_extras.samples import labeled_sentences, sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 
@@ -53,7 +53,7 @@ def topics_record(model: SentenceTransformer) -> dict[str, Any]:
     found |= {"held_out": held_out, "topics": topics}
     for name, encoder in {"before": model, "after": adapted.model}.items():
         embeddings = encoder.encode(list(held_out), convert_to_tensor=True)
-        unit = unit_array(name, embeddings)
+        unit = torch.nn.functional.normalize(embeddings.cpu(), dim=1).numpy()
         cosines = (unit @ unit.T)[np.triu_indices(len(unit), k=1)]
         score = label_scores(embeddings, topics, metrics=["map_at_r"])["map_at_r"]
         found[name] = {"cosines": cosines.round(4).tolist(), "map_at_r": 100 * score}

@@ -26,8 +26,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from benchmarks.memory import forget_peak, resident
-from benchmarks.provenance import provenance
-from benchmarks.records import append
+from benchmarks.records import append, provenance
 from benchmarks.speed_bench import Batch, Bench, Settings, Step
 from benchmarks.speed_cases import CASES
 

@@ -24,9 +24,9 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from torch import Tensor, nn
 
-from benchmarks.names import MNRL
 from benchmarks.speed_bench import Batch, Bench, Case, Step
-from st_extras.encoders import EmbeddingTable, use_length_buckets
+from benchmarks.studies import MNRL
+from st_extras.encoders import EmbeddingTable
 from st_extras.encoders.structure import content_mask
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.modules import RepALPostProcessor
@@ -145,13 +145,6 @@ def encode_case(**options: Any) -> Callable[[Bench], Step]:
     return build
 
 
-def bucketed_simcse(bench: Bench) -> SimCSELoss:
-    """Make SimCSE on a copy of the encoder that runs rows of similar length together, without needless padding."""
-    model = copy.deepcopy(bench.model)
-    use_length_buckets(model, 4)
-    return SimCSELoss(model)
-
-
 def dclr_with_table(bench: Bench) -> DCLRLoss:
     """Make DCLR with a table of the guide's embeddings."""
     table = EmbeddingTable.compute(bench.model, bench.guide, bench.texts, show_progress_bar=False)
@@ -188,7 +181,6 @@ CASES: dict[str, Case] = {
     WRITING: Case(bare_paser(mlm=False)),
     WRITING_MLM: Case(bare_paser(mlm=True)),
     "simcse": Case(loss_case(lambda bench: SimCSELoss(bench.model)), {TWO: 1.05, MNRL: 1.05}),
-    "simcse, 4 length buckets": Case(loss_case(bucketed_simcse), {TWO: None, MNRL: None}),
     "dclr": Case(loss_case(lambda bench: DCLRLoss(bench.model)), {TWO: 1.05, MNRL: 1.08}),
     "dclr, table": Case(loss_case(dclr_with_table), {TWO: 1.05, MNRL: 1.08}),
     "dclr, model": Case(

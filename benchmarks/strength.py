@@ -22,11 +22,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 
-from benchmarks.domain_rows import bfloat16
-from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, encoded, encoder, label_figures
-from benchmarks.names import TRANSFORMS
+from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, bfloat16, encoded, encoder, label_figures
 from benchmarks.records import run_once
-from benchmarks.studies import Options, chosen
+from benchmarks.studies import TRANSFORMS, Options, chosen
 from st_extras.adaptation import CANDIDATES
 from st_extras.adaptation.scoring import general_english, graded
 from st_extras.adaptation.transforms import transformed

@@ -19,17 +19,13 @@ Settings of a method:
 * ``masking``: how PaSeR's rows are made (``building.phrase_rows``).
 * ``frequencies``: a table of token counts; it also turns on the frequency probe, unless ``probe = false``.
 * ``steps``, ``eval_steps``, ``batch_size``, ``learning_rate``, ``bf16``; ``arguments``: further ones of
-  ``train_encoder``; ``length_buckets``: groups of rows with like length; ``seeds``.
+  ``train_encoder``; ``seeds``.
 * ``eval_at``: further steps to evaluate at, beside every ``eval_steps``.
 * ``signals`` and ``geometry``: how many sentences to compute the label-free signals and the geometry on.
-* ``post_processing``: variants of ``benchmarks/variants.py`` to score after training.
-* ``rows``: options of a baseline's rows (``benchmarks/baselines.py``).
+* ``post_processing``: variants of ``benchmarks/repal.py`` to score after training.
+* ``rows``: options of the function that makes a loss's rows (``building.ROWS``).
 * ``test = false``: score STS-B dev only.
-* ``pairs``: score so many pairs of each set, evenly spaced, as ``benchmarks/decoders.py`` does; with ``bf16`` in it.
-* ``chosen_in``: a study that searched settings. The method has those of its rows named ``METHOD-...`` that STS-B dev
-  scored best, as ``chosen`` then says, with what is set here on top; before all of them have a record, it cannot run.
-
-``papers/`` holds the papers' own settings, for a GPU; such a study is called ``papers/NAME``.
+* ``pairs``: score so many pairs of each set, evenly spaced, in bfloat16 if ``bf16`` says so.
 
 A first line ``base = "OTHER.toml"`` makes a study an addition to another one.
 """
@@ -43,11 +39,35 @@ from typing import Any
 
 import tomllib
 
-from benchmarks.records import RESULTS, ROOT, records
-from st_extras.text import read_sentences
+from benchmarks.records import RESULTS, ROOT
 
 CONFIGS = ROOT / "configs"
-SHORT = 100  # characters of a sentence of "sts-unseen"
+KEPT = "adapt, keep_index"
+"""What ``adapt`` chooses for a search if stored documents stay as they are."""
+
+MNRL = "mnrl, two columns"
+"""The measured step that all others are compared with: MultipleNegativesRankingLoss."""
+
+PRETRAINED = {
+    "own": "runs/own_encoder/encoder",
+    "own2": "runs/own_encoder_2/encoder",
+    "better": "runs/own_encoder_better/encoder",
+}
+"""Where the study ``pretraining`` leaves its encoders."""
+
+NAMED = ("minilm", "layers3", "own")
+"""The encoders of the domain study and of RepAL's analyses; ``benchmarks.domains.encoder`` loads them by name."""
+
+TRANSFORMS = {
+    "slight neighbour transform": "neighbours, slight",
+    "gentle neighbour transform": "neighbours, gentle",
+    "medium neighbour transform": "neighbours, medium",
+    "whitening neighbour transform": "neighbours, white",
+}
+"""What the records call the transforms that ``adapt`` tries."""
+
+BASELINE_TEXTS = {"wiki": "wiki_sentences.txt.gz", "sts": "sts_unlabeled.txt.gz"}
+"""The texts that the baselines are fitted on: files of the data folder by their names in the records."""
 
 
 @dataclass(frozen=True)
@@ -93,44 +113,12 @@ def load_study(path: Path) -> dict[str, Any]:
         del base["name"]
         tables = {name: value | study.get(name, {}) for name, value in base.items() if isinstance(value, dict)}
         study = base | study | tables
-    for method, settings in study.get("methods", {}).items():
-        if "chosen_in" in settings:
-            study["methods"][method] = chosen_settings(method, settings["chosen_in"]) | settings
-    name = f"papers/{path.stem}" if path.parent.name == "papers" else path.stem
-    return {"name": name, "kind": "training", **study}
-
-
-def chosen_settings(method: str, search: str) -> dict[str, Any]:
-    """Return the settings that STS-B dev chose for a method in a study of searched settings.
-
-    The first ones that the study lists stand in, without ``chosen``, until all of them have a record.
-    """
-    study = named_study(search)
-    rate = {"learning_rate": study["training"]["learning_rate"]}
-    listed = {name: rate | own for name, own in study["methods"].items() if name.startswith(f"{method}-")}
-    dev = {record["method"]: record["dev"] for record in records(search) if record["method"] in listed}
-    if dev.keys() != listed.keys():
-        return next(iter(listed.values()))
-    best = max(dev, key=dev.__getitem__)
-    return listed[best] | {"chosen": best}
-
-
-def check_chosen(name: str, method: dict[str, Any]) -> None:
-    """Refuse to run a method before its settings were chosen.
-
-    Raises:
-        ValueError: if the study that searches them is not complete.
-    """
-    if "chosen_in" in method and "chosen" not in method:
-        raise ValueError(
-            f"{name} must have its settings chosen, got {method['chosen_in']!r} without the records of all of them: "
-            "run that study first."
-        )
+    return {"name": path.stem, "kind": "training", **study}
 
 
 def study_names() -> list[str]:
     """Return the names of all configurations."""
-    return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.toml"))
+    return sorted(path.stem for path in CONFIGS.glob("*.toml"))
 
 
 def named_study(name: str) -> dict[str, Any]:
@@ -157,36 +145,10 @@ def methods_needed(method: dict[str, Any], study: dict[str, Any]) -> list[str]:
     return [name for name in dict.fromkeys(named) if name in study["methods"]]
 
 
-def corpus_sentences(settings: dict[str, Any], data: Path) -> list[str]:
-    """Read the training text, or its first ``sentences``.
-
-    Args:
-        settings: settings of a method or of a study's training.
-        data: folder with the corpora and the STS sets.
-    """
-    corpus, limit = settings["corpus"], settings.get("sentences")
-    if corpus == "sts":
-        return sts_sentences(data)[:limit]
-    if corpus == "sts-unseen":
-        return unseen_sentences(data, limit)
-    return read_sentences(corpus if "://" in corpus else data / corpus, limit=limit)
-
-
-def unseen_sentences(data: Path, count: int) -> list[str]:
-    """Return sentences of the STS sets of at most SHORT characters that none of the scored ones holds."""
-    from benchmarks.fitted_text import spaced, without_sentences  # here, because the tables import this file
-    from st_extras.evaluation import SEVEN_STS, load_sts
-
-    scored = [load_sts(name, data) for name in ("stsb_dev", *SEVEN_STS)]
-    return spaced([s for s in without_sentences(sts_sentences(data), scored) if len(s) <= SHORT], count)
-
-
-def sts_sentences(data: Path) -> list[str]:
-    """Read ``sts_unlabeled.txt[.gz]``, all sentences of the STS sets; if it is not there, those of the scored pairs."""
-    from st_extras.evaluation import SEVEN_STS, load_sts  # here, because the tables import this file without torch
-
-    for name in ("sts_unlabeled.txt", "sts_unlabeled.txt.gz"):
-        if (data / name).is_file():
-            return read_sentences(data / name)
-    sets = [load_sts(name, data) for name in (*SEVEN_STS, "stsb_train", "stsb_dev", "sickr_train", "sickr_trial")]
-    return [text for pairs in sets for text in (*pairs.sentences1, *pairs.sentences2)]
+def is_there(name: str) -> bool:
+    """Whether the encoder of this name is there; a line is printed for one of PRETRAINED that was not made yet."""
+    path = PRETRAINED.get(name)
+    if path is None or Path(path).is_dir():
+        return True
+    print(f"{name}: left out, there is no {path}: python -m benchmarks run pretraining makes it.", flush=True)
+    return False

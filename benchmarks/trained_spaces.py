@@ -15,23 +15,87 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import pairwise_cos_sim
 
 from benchmarks.building import finished_encoders
-from benchmarks.figures.cosine_levels import level_separation, model_levels
-from benchmarks.pairs import DEV
 from benchmarks.records import run_once
-from benchmarks.studies import Options, corpus_sentences, named_study
+from benchmarks.studies import Options, named_study
+from benchmarks.texts import DEV, corpus_sentences
 from st_extras.evaluation import GeometryEvaluator, STSDataset, load_sts
 
 POSITIVE = 4.0  # least gold score of a positive pair
 BATCH, BATCHES = 256, 20
 HIGH = 0.7  # the cosine that DCLR's figure 1 names
 ENCODED = 64
+LEVELS = 5
+"""Gold scores are 0 to 5: level 0 is [0, 1), and the last one includes 5."""
+
+
+@dataclass(frozen=True)
+class LevelCosines:
+    """Cosines of the pairs of a level.
+
+    Attributes:
+        name: lowest and highest score, as "0-1".
+        count: number of pairs.
+        mean: mean cosine; NaN if the level is empty.
+        variance: population variance of the cosines; NaN if the level is empty.
+    """
+
+    name: str
+    count: int
+    mean: float
+    variance: float
+
+
+def level_of(scores: ArrayLike) -> NDArray[np.int64]:
+    """Return the level of each gold score, (N,)."""
+    return np.minimum(np.asarray(scores, dtype=float).astype(int), LEVELS - 1)
+
+
+def cosine_by_level(cosines: ArrayLike, scores: ArrayLike) -> list[LevelCosines]:
+    """Return mean and variance of the cosines in each level of the gold score (PaSeR, table 10).
+
+    Args:
+        cosines: (N,), the model's cosine of each pair.
+        scores: (N,), the gold score of each pair, 0 to 5.
+    """
+    found, levels = np.asarray(cosines, dtype=float), level_of(scores)
+    result = []
+    for level in range(LEVELS):
+        inside = found[levels == level]
+        mean, variance = (float(inside.mean()), float(inside.var())) if len(inside) else (np.nan, np.nan)
+        result.append(LevelCosines(f"{level}-{level + 1}", len(inside), mean, variance))
+    return result
+
+
+def level_separation(levels: Sequence[LevelCosines]) -> float:
+    """Share of the cosines' variance that lies between the levels (eta squared): 0 to 1, higher is better.
+
+    It combines PaSeR's two criteria, distant means and little variance within a level. 0 if all cosines are equal.
+    """
+    filled = [level for level in levels if level.count]
+    count = sum(level.count for level in filled)
+    mean = sum(level.count * level.mean for level in filled) / count
+    between = sum(level.count * (level.mean - mean) ** 2 for level in filled) / count
+    within = sum(level.count * level.variance for level in filled) / count
+    return between / (between + within) if between + within > 0 else 0.0
+
+
+def model_levels(
+    model: SentenceTransformer, sentences1: Sequence[str], sentences2: Sequence[str], scores: Sequence[float]
+) -> list[LevelCosines]:
+    """Return the same of a model on N graded pairs."""
+    first, second = (model.encode(list(side), convert_to_tensor=True) for side in (sentences1, sentences2))
+    return cosine_by_level(pairwise_cos_sim(first, second).cpu(), scores)
 
 
 def described(model: SentenceTransformer, dev: STSDataset, batches: Sequence[Sequence[str]]) -> dict[str, Any]:

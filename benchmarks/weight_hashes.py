@@ -26,7 +26,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from benchmarks.provenance import weights_hash
+from benchmarks.records import weights_hash
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
 from st_extras.samples import sample_sentences

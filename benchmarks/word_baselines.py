@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.names import BASELINE_TEXTS, PRETRAINED, is_there
-from benchmarks.pairs import DEV, correlation
 from benchmarks.records import run_once
-from benchmarks.studies import Options, chosen
+from benchmarks.statistics import rank_correlation
+from benchmarks.studies import BASELINE_TEXTS, PRETRAINED, Options, chosen, is_there
+from benchmarks.texts import DEV
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.samples.encoder import packaged_minilm
@@ -130,7 +130,7 @@ def sif_cosines(embeddings: InputEmbeddings, text: Sequence[str], *, removed: bo
 def score(cosines: Cosines, dev: STSDataset, tests: Sequence[STSDataset]) -> dict[str, Any]:
     """Return Spearman times 100 on dev and on each test set, and the average of these."""
     of_dev, *scores = (
-        correlation(np.asarray(pairs.scores), cosines(pairs.sentences1, pairs.sentences2)) for pairs in (dev, *tests)
+        100 * rank_correlation(pairs.scores, cosines(pairs.sentences1, pairs.sentences2)) for pairs in (dev, *tests)
     )
     names = [pairs.name for pairs in tests]
     return {"dev": of_dev, "scores": dict(zip(names, scores, strict=True)), "average": float(np.mean(scores))}

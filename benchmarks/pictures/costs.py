@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.records import long_table
 from benchmarks.tables.cost import SPEED
-from benchmarks.tables.domains import ADAPT, DOMAINS, TRANSFORM, row
+from benchmarks.tables.domains import ADAPT, DOMAINS, row
 from benchmarks.tables.render import values
 from benchmarks.tables.sources import LAYERS, SIF, TFIDF, TRAINED
 
@@ -33,7 +33,6 @@ ENCODERS = {
 MARKERS = {"minilm": ("o", "black"), "layers3": ("s", "0.6"), "own": ("^", "white")}
 """Marker and its colour, by encoder of the domain study."""
 NAMED = {"banking77": "Banking77", "clinc150": "CLINC150", "stackoverflow": "StackOverflow"}
-EARLIER = ("adapt", "adapt, general use given up")
 
 
 def trainings() -> dict[str, tuple[list[float], float | None]]:
@@ -88,9 +87,6 @@ def seconds_of(label: str) -> float:
 def domain_gains() -> dict[str, dict[str, float]]:
     """Return, by row and encoder, the gain over the base model, of rows that all three domains have.
 
-    Trainings that the transform follows are left out: they lie beside the transform alone. So is what ``adapt`` chose
-    by an earlier rule.
-
     The gain is that of the mean score of 1-NN accuracy, V-measure and MAP@R, over seeds and then over domains.
     """
     table = long_table(["domains"], "scores/mean")
@@ -103,11 +99,7 @@ def domain_gains() -> dict[str, dict[str, float]]:
                 scores = means[method].get(of)
                 if method != "start" and scores is not None and len(scores) == len(DOMAINS):
                     found.setdefault(method, {})[name] = float((scores - base).mean())
-    return {
-        method: gains
-        for method, gains in found.items()
-        if method not in EARLIER and not method.endswith(f", then {TRANSFORM}")
-    }
+    return found
 
 
 def draw_domains(gains: Mapping[str, Mapping[str, float]]) -> Any:

@@ -7,13 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures.cosine_levels import plot_cosine_density
 from benchmarks.records import records
+from benchmarks.trained_spaces import cosine_by_level, level_of
 
 
 def levels() -> dict[str, Any]:
     """Return the record of the cosines of graded pairs."""
     return records("spaces", "cosine_levels")[0]
+
+
+def draw_densities(cosines: list[float], scores: list[float], ax: Any) -> None:
+    """Draw the density of (N,) cosines in each level of the gold score; the legend has mean and variance."""
+    from matplotlib import colormaps
+    from scipy.stats import gaussian_kde
+
+    x, levels = np.asarray(cosines), level_of(scores)
+    table = cosine_by_level(x, scores)
+    margin = 0.1 * float(x.max() - x.min())
+    grid = np.linspace(max(x.min() - margin, -1.0), min(x.max() + margin, 1.0), 200)  # a cosine is at most 1
+    for level, (row, style) in enumerate(zip(table, ("-", "--", ":", "-.", "-"), strict=True)):
+        colour = colormaps["viridis"](np.linspace(0.1, 0.85, len(table))[level])
+        label = f"{row.name} ({row.mean:.2f} / {row.variance:.3f})"
+        ax.plot(grid, gaussian_kde(x[levels == level])(grid), color=colour, linestyle=style, label=label)
+    ax.set_xlabel("cosine similarity")
+    ax.set_ylabel("density")
 
 
 def draw_levels(record: dict[str, Any]) -> Any:
@@ -23,7 +40,7 @@ def draw_levels(record: dict[str, Any]) -> Any:
     encoders = record["encoders"]
     figure, panels = plt.subplots(1, len(encoders), figsize=(10, 3.4), layout="constrained", squeeze=False, sharex=True)
     for ax, (name, found) in zip(panels.flat, encoders.items(), strict=True):
-        plot_cosine_density(found["cosines"], record["scores"], ax=ax)
+        draw_densities(found["cosines"], record["scores"], ax)
         ax.set_title(
             f"{name}\nseparation {found['separation']:.2f}, Spearman x 100: {found['spearman']:.1f}", fontsize="small"
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from benchmarks.records import records
+from benchmarks.studies import MNRL
 from benchmarks.tables.render import Part, Table, number, picked
 
 SPEED = ({"study": "speed", "run": "20261123-022106"},)
 """The newest measurement of all steps."""
-MNRL = "mnrl, two columns"
 WHOLE, TIMES = number("{:.0f}"), picked("{:.2f} x".format)
 
 
@@ -50,7 +50,7 @@ def steps(*cases: str, needs: bool = True) -> Table:
 
 STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", needs=False)
 METHODS = {
-    "simcse": steps(MNRL, "simcse", "simcse, 4 length buckets"),
+    "simcse": steps(MNRL, "simcse"),
     "dclr": steps(MNRL, "simcse", "dclr", "dclr, table", "dclr, model", "GISTEmbed"),
     "adcse": steps(MNRL, "simcse", "adcse", "adcse, no head"),
     "consert": steps(MNRL, "simcse", "consert"),
@@ -83,18 +83,6 @@ def large_batches() -> Table:
     ]
     return Table("loss", dict(sorted(rows.items())), columns)
 
-
-MEMORY = Table(
-    "MiB above encoder and libraries",
-    {
-        f"`{reader}`": {"of": ({"study": "scale", "run": "memory-20261122-211200"},), "fill": {"reader": reader}}
-        for reader in ("statistics compute", "whiten fit", "frequencies count", "EmbeddingTable.compute")
-    },
-    [
-        (f"{size:,} sentences", {"metric": f"readers/<reader>/{place}/above_mib", "show": WHOLE})
-        for place, size in enumerate((10_000, 100_000, 1_000_000))
-    ],
-)
 
 _SEARCH = {"embeddings and BM25's index": "parts", "held": "built", "peak": "peak", "more while searching": "searching"}
 SEARCH = Table(

@@ -109,18 +109,24 @@ RATES = Table(
         ("seven sets", {"metric": "average", "show": spread}),
     ],
 )
-DECOUPLED = question(
-    {
-        "SimCSE, positive not in the denominator": runs("mechanisms_dclr/simcse-no-positive"),
-        "+ noise and weights (DCLR)": TRAINED["DCLR"][LAYERS],
-        "SimCSE on ConSERT's views, positive not in the denominator": runs(
-            "mechanisms_dclr/simcse-consert-views-no-positive"
-        ),
-        "+ noise (the recipe, at 1e-4)": TRAINED[COMBINED][LAYERS],
-    },
-    "SimCSE",
-    SIMCSE,
-)
+_DECOUPLED = {
+    "SimCSE, positive not in the denominator": "simcse-no-positive",
+    "the same on ConSERT's views": "simcse-consert-views-no-positive",
+}
+DECOUPLED = {
+    LAYERS: question(
+        {label: runs(f"mechanisms_dclr/{name}") for label, name in _DECOUPLED.items()}
+        | {"DCLR (paper)": TRAINED["DCLR"][LAYERS], f"{COMBINED}, at 1e-4": TRAINED[COMBINED][LAYERS]},
+        "SimCSE",
+        SIMCSE,
+    ),
+    OWN: question(
+        {label: runs(f"mechanisms_dclr_own/{name}") for label, name in _DECOUPLED.items()}
+        | {"DCLR (paper)": TRAINED["DCLR"][OWN], COMBINED: TRAINED[COMBINED][OWN]},
+        "SimCSE",
+        OWN_SIMCSE,
+    ),
+}
 
 
 def _equilibrium(study: str, paper: Runs, simcse: Runs) -> Table:

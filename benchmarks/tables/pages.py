@@ -1,31 +1,42 @@
-"""Writes every table into the pages: a table named X stands between ``<!-- table: X -->`` and ``<!-- end -->``."""
+"""Writes every table into the pages: a table named X stands between ``<!-- table: X -->`` and ``<!-- end -->``.
+
+One of them is the index of the studies: what each asks, how many records it has, and which pages show it.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from benchmarks.records import ROOT
+import tomllib
+
+from benchmarks.records import ROOT, records, studies
+from benchmarks.studies import CONFIGS, study_names
 from benchmarks.tables import (
     cost,
     domains,
     language_models,
     mechanisms,
-    papers,
     reproduced,
     search,
     selection,
     similarity,
     strength,
-    studies,
 )
-from benchmarks.tables.render import Sentence, Table
+from benchmarks.tables.render import Sentence, Table, of_texts
+from benchmarks.tables.sources import LAYERS, OWN
+
+MEASURED = {
+    "large_batches": "time and memory of gradient caching",
+    "scale": "hybrid search: time and memory",
+    "speed": "time and memory of a training step",
+}
+"""Records without a configuration: of the commands ``speed`` and ``scale``."""
 
 Declared = Table | Sentence | Callable[[], Table]
 TABLES: dict[str, Declared] = {
-    "studies": studies.index_table,
     "headline": domains.HEADLINE,
     "headline-search": search.HEADLINE,
     "overview": domains.OVERVIEW,
@@ -42,13 +53,13 @@ TABLES: dict[str, Declared] = {
     **{f"cost-{name}": table for name, table in cost.METHODS.items()},
     "steps": cost.STEPS,
     "large-batches": cost.large_batches,
-    "scale-memory": cost.MEMORY,
     "scale-search": cost.SEARCH,
     "heads": mechanisms.HEADS,
     "heads-cls": mechanisms.HEADS_CLS,
     "adversaries": mechanisms.ADVERSARIES,
     "rates": mechanisms.RATES,
-    "decoupled": mechanisms.DECOUPLED,
+    "decoupled": mechanisms.DECOUPLED[LAYERS],
+    "decoupled-own": mechanisms.DECOUPLED[OWN],
     "equilibrium": mechanisms.EQUILIBRIUM,
     "equilibrium-own": mechanisms.EQUILIBRIUM_OWN,
     "phrases": mechanisms.SPARED,
@@ -64,25 +75,13 @@ TABLES: dict[str, Declared] = {
     "search-baselines": search.BASELINES,
     "hybrid-minilm": search.HYBRID["minilm"],
     "hybrid-mpnet": search.HYBRID["mpnet"],
-    **{f"hybrid-{encoder}": table for encoder, table in search.LANGUAGE_MODELS.items()},
     "hybrid-shares": search.share_table,
     "search-minilm": search.ADAPTED["minilm"],
     "search-mpnet": search.ADAPTED["mpnet"],
     "search-regret": search.regret_table,
     "selection": selection.selection_table,
     "language-models": language_models.UNTRAINED,
-    "language-models-baselines": language_models.UNTRAINED_BASELINES,
-    "language-models-adapted": language_models.ADAPTED,
-    "language-models-package": language_models.PACKAGE,
-    "language-models-methods": language_models.METHODS,
-    "language-models-methods-gemma3": language_models.METHODS_GEMMA,
     "language-models-trained": language_models.TRAINED,
-    "language-models-repal": language_models.REPAL,
-    "language-models-domains": language_models.ON_DOMAINS,
-    **{
-        f"papers-{name.lower()}": partial(papers.papers_table, name)
-        for name in ("DCLR", "AdCSE", "SLT-FAI", "PaSeR", "RepAL")
-    },
     "dclr-parts": reproduced.DCLR_PARTS,
     "dclr-settings": reproduced.DCLR_SETTINGS,
     "adcse-parts": reproduced.ADCSE_PARTS,
@@ -99,6 +98,8 @@ TABLES: dict[str, Declared] = {
     "overlap": reproduced.OVERLAP,
     "eigenvalues": reproduced.EIGENVALUES,
 }
+INDEX, SMOKE = "studies", "smoke"
+"""The table of the studies, and the study that it does not list: its figures mean nothing."""
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 
 
@@ -114,10 +115,62 @@ def table(name: str) -> Table | Sentence:
     Raises:
         ValueError: if there is none of this name.
     """
+    if name == INDEX:
+        return index_table()
     if name not in TABLES:
         raise ValueError(f"name must be that of a table, got {name!r}; the tables are {', '.join(sorted(TABLES))}.")
     found = TABLES[name]
     return found if isinstance(found, Table | Sentence) else found()
+
+
+def about(study: str) -> str:
+    """Return what a study asks."""
+    if study in MEASURED:
+        return MEASURED[study]
+    found: str = tomllib.loads((CONFIGS / f"{study}.toml").read_text(encoding="utf8"))["about"]
+    return found
+
+
+def record_counts() -> dict[str, int]:
+    """Return the number of records of each study that has any."""
+    return {study: len(records(study)) for study in studies()}
+
+
+def studies_of(table: Table | Sentence) -> set[str]:
+    """Return the studies whose records a declared table reads."""
+    parts = (
+        table.cells.values() if isinstance(table, Sentence) else [*table.rows.values(), *dict(table.columns).values()]
+    )
+    return {study for part in parts for name in ("of", "minus") for study in _studies(part.get(name, ()))}
+
+
+def _studies(given: Any) -> Iterable[str]:
+    for runs in given.values() if isinstance(given, Mapping) else [given or ()]:
+        yield from (wanted["study"] for wanted in runs)
+
+
+def index_table() -> Table:
+    """Return the index."""
+    shown: dict[str, set[str]] = {}
+    for page in pages():
+        name = page.relative_to(ROOT.parent).as_posix()
+        for _, block, _ in BLOCK.findall(page.read_text(encoding="utf8")):
+            for study in studies_of(table(block)) if block != INDEX else ():
+                shown.setdefault(study, set()).add(name)
+    counts = record_counts()
+    rows = {
+        f"`{study}`": {
+            "asks": about(study),
+            "records": str(counts.get(study, 0)),
+            "shown on": ", ".join(f"[{_title(page)}](../{page})" for page in sorted(shown.get(study, ()))),
+        }
+        for study in sorted({*counts, *study_names()} - {SMOKE})
+    }
+    return of_texts("study", rows, left=2)
+
+
+def _title(page: str) -> str:
+    return re.sub(r"^docs/|\.md$", "", page)
 
 
 def updated(text: str) -> str:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from benchmarks.records import records
-from benchmarks.studies import named_study
+from benchmarks.studies import KEPT, named_study
 from benchmarks.tables.render import Part, Runs, Sentence, Table, lowest, number, of_texts
 from benchmarks.tables.sources import BASE
 
@@ -21,30 +21,27 @@ COLLECTIONS = {
     "npl": "NPL",
     "cacm": "CACM",
 }
-KEPT, MADE = "adapt, keep_index", ", queries made from documents"
+MADE = ", queries made from documents"
 ENCODERS = {"minilm": "all-MiniLM-L6-v2", "mpnet": "all-mpnet-base-v2"}
 
 
-def rows_of(
-    encoder: str, rows: Mapping[str, str], *studies: str, collections: Mapping[str, str] = COLLECTIONS
-) -> Table:
+def rows_of(encoder: str, rows: Mapping[str, str], study: str) -> Table:
     """Return the table of an encoder: its base model's nDCG@10, then the differences of rows to it.
 
     Args:
         encoder: in the records.
         rows: names in the records by label.
-        studies: that have them.
-        collections: titles by name in the records.
+        study: that has them.
     """
 
     def runs(**data: str) -> Runs:
-        return tuple({"study": study, "encoder": encoder, **data} for study in studies)
+        return ({"study": study, "encoder": encoder, **data},)
 
-    of = {name: runs(data=name) for name in collections} | {"mean": runs()}
+    of = {name: runs(data=name) for name in COLLECTIONS} | {"mean": runs()}
     parts: dict[str, Part] = {BASE: {"of": of, "metric": "rows/start/ndcg@10", "show": number("{:.2f}")}}
     for label, name in rows.items():
         parts[label] = {"of": of | {"lowest": runs()}, "metric": f"rows/{name}/difference"}
-    titles = {**collections, "mean": "mean"}
+    titles = {**COLLECTIONS, "mean": "mean"}
     columns = [(title, {"which": which, "show": number("{:+.2f}")}) for which, title in titles.items()]
     return Table("row", parts, [*columns, ("lowest", {"which": "lowest", "show": lowest("{:+.2f}")})])
 
@@ -92,19 +89,6 @@ _HYBRID = {
 }
 _BESIDE = {"base model + BM25": "start", "adapt-search + BM25": "adapt", "adapt-search --keep-index + BM25": KEPT}
 HYBRID = {encoder: rows_of(encoder, _HYBRID, "hybrid") for encoder in ENCODERS}
-_OF_LANGUAGE_MODELS = {
-    "BM25 alone": "BM25",
-    "both, RRF": "start, RRF",
-    "adapt-search": "adapt",
-    "adapt-search and BM25, RRF": "adapt, RRF",
-    "adapt-search + BM25": "adapt + BM25, 0.2",
-    "adapt-search + BM25, share 0.3": "adapt + BM25, 0.3",
-}
-_OF_BOTH = {name: COLLECTIONS[name] for name in ("med", "cran")}
-LANGUAGE_MODELS = {
-    encoder: rows_of(encoder, _OF_LANGUAGE_MODELS, "hybrid_language_models", collections=_OF_BOTH)
-    for encoder in ("smollm2", "gemma3")
-}
 
 
 def share_table() -> Table:

@@ -61,18 +61,12 @@ def start(folder):
     return make
 
 
-def tags(tokens: list[str]) -> list[tuple[str, str]]:
-    """The third word of a sentence is its verb, the others are nouns."""
-    return [(token, "VBD" if place == 2 else "NN") for place, token in enumerate(tokens)]
-
-
 @pytest.mark.parametrize(("study", "name"), ROWS, ids=[f"{study['name']}/{name}" for study, name in ROWS])
 def test_a_step_of_every_distinct_setting(study, name, folder, start, monkeypatch):
     monkeypatch.setattr(building, "EDA", functools.partial(EDA, synonyms={"cat": ["dog"]}))  # instead of WordNet
-    monkeypatch.setattr(building, "lexicon_tags", tags)  # instead of TextBlob
     method = study["training"] | study["methods"][name]
     model = start(study["encoder"] | method.get("encoder", {}))
-    weights = dict.fromkeys([*study["methods"], "minilm"], folder / "encoder")
+    weights = dict.fromkeys(study["methods"], folder / "encoder")
     loss = building.make_loss(model, method, SENTENCES, weights, folder)
     rows = building.training_rows(model, method, SENTENCES, 0)
     columns = [SENTENCES] if rows is SENTENCES else [list(rows[column]) for column in rows.column_names]

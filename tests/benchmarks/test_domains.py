@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from benchmarks import domain_rows, domains
+from benchmarks import domains
 from st_extras.modules import WhiteningPostProcessor
 from tests.fixtures import SENTENCES
 
@@ -39,6 +39,6 @@ def test_held_out_texts_are_not_fitted_on(domain):
 def test_a_transform_of_statistics_is_that_of_the_module(encoder):
     sentences = texts(80, 3)[0]
     embeddings = domains.encoded(encoder, sentences)
-    matrix, offset = domain_rows.STEPS["whitened softly 0.1"](embeddings, sentences, 0)
+    matrix, offset = domains.STEPS["whitened softly 0.1"](embeddings, sentences, 0)
     model = WhiteningPostProcessor.attach(encoder, epsilon=0.1, corpus=sentences)
     assert torch.allclose(embeddings @ matrix + offset, domains.encoded(model, sentences), atol=1e-4)

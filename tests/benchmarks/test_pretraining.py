@@ -14,7 +14,7 @@ from st_extras.samples import sample_sentences
 from st_extras.text.frequency import FrequencyTable
 from tests.benchmarks.conftest import write_data
 
-SMALL = Settings(layers=1, width=32, max_length=24, batch_size=16, steps=6, eval_steps=2, bf16=False, length_buckets=2)
+SMALL = Settings(layers=1, width=32, max_length=24, batch_size=16, steps=6, eval_steps=2, bf16=False)
 
 
 @pytest.mark.slow

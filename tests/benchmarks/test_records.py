@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import provenance, records
+from benchmarks import records
 
 OF_ENCODERS = ("beyond", "trained_spaces")  # they score encoders that other studies trained
 
@@ -107,7 +107,7 @@ def test_the_records_of_the_repository_are_whole():
 
 def test_a_record_is_no_change_of_the_code(tmp_path, monkeypatch):
     root = tmp_path / "benchmarks"
-    monkeypatch.setattr(provenance, "ROOT", root)
+    monkeypatch.setattr(records, "ROOT", root)
     files = [root / "results" / "a.jsonl", root / "code.py", tmp_path / "package.py"]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -116,5 +116,5 @@ def test_a_record_is_no_change_of_the_code(tmp_path, monkeypatch):
     subprocess.run(commit, shell=True, cwd=tmp_path, check=True)
     for file, changed in zip(files, (False, True, True), strict=True):
         file.write_text("new")
-        assert ("dirty" in provenance.provenance()["revision"]) == changed
+        assert ("dirty" in records.provenance()["revision"]) == changed
         file.write_text("old")

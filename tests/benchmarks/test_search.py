@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from benchmarks import hybrid, retrieval, search_choices
-from benchmarks.names import KEPT
 from benchmarks.records import records
-from benchmarks.studies import Options, named_study
+from benchmarks.studies import KEPT, Options, named_study
 from st_extras.adaptation.search_transforms import both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.search import HybridSearch

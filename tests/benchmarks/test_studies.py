@@ -1,16 +1,20 @@
-"""Every study of the repository can be read, and the entrance hands it to the module of its kind."""
+"""Every study of the repository can be read and is shown, and the entrance hands it to the module of its kind."""
 
+import ast
 import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 
 from benchmarks import __main__ as entrance
-from benchmarks import studies
+from benchmarks import records, studies
 from benchmarks.studies import Options, named_study, study_names
-from st_extras.evaluation import STSDataset
+from benchmarks.tables import pages
 
+EARLIER = {"authors-form", "slt-fai-no-at-deleted"}
+"""Methods of records whose code is gone."""
 TRAININGS = [study for study in map(named_study, study_names()) if study["kind"] == "training"]
 
 
@@ -38,6 +42,60 @@ def test_every_study_says_what_it_asks_and_who_runs_it(name):
     assert study["name"] == name
     assert study["about"]
     assert callable(importlib.import_module(f"benchmarks.{study['kind']}").run)
+
+
+def test_a_configuration_has_what_was_run():
+    """A method that was never run, or whose settings are gone, says nothing."""
+    wrong = []
+    for study in TRAININGS:
+        done = {record["method"] for record in records.records(study["name"])} - {"start"}
+        used = {name for method in study["methods"].values() for name in studies.methods_needed(method, study)}
+        own = tomllib.loads((studies.CONFIGS / f"{study['name']}.toml").read_text("utf8"))  # not those of its base
+        wrong += [f"{study['name']}/{name} was not run" for name in own.get("methods", {}).keys() - done - used]
+        wrong += [f"{study['name']}/{name} has no settings" for name in done - study["methods"].keys() - EARLIER]
+    assert [one for one in wrong if not one.startswith("smoke/")] == []
+
+
+def test_every_study_is_shown(monkeypatch):
+    """By a table; by a picture; or it made an encoder, or chose a checkpoint, of one that is."""
+    read, file_of = set(), records.file_of
+    monkeypatch.setattr(records, "file_of", lambda study, root=None: read.add(study) or file_of(study, root))
+    for name in pages.TABLES.keys() - {"selection"}:  # which looks through all studies for what has signals
+        pages.table(name).written()
+    assert set(records.studies()) - read == {"pretraining", "spaces"}
+    assert set(records.studies()) - set(study_names()) == set(pages.MEASURED)
+    assert set(study_names()) - set(records.studies()) == {pages.SMOKE}
+
+
+def imports() -> dict[str, set[str]]:
+    """The modules of the benchmarks that each imports, at its top or inside a function."""
+    folder = records.ROOT
+    names = {
+        ".".join(["benchmarks", *path.relative_to(folder).with_suffix("").parts]).removesuffix(".__init__"): path
+        for path in folder.rglob("*.py")
+    }
+    found: dict[str, set[str]] = {}
+    for name, path in names.items():
+        nodes = [node for node in ast.walk(ast.parse(path.read_text("utf8"))) if isinstance(node, ast.ImportFrom)]
+        given = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names} | {n.module for n in nodes}
+        found[name] = given & names.keys() - {name, "benchmarks", name.rpartition(".")[0]}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """What is left of a graph once everything is taken out that imports nothing of what is left."""
+    left = dict(graph)
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    return sorted(left)
+
+
+def test_no_files_import_each_other_in_a_circle():
+    graph = imports()
+    assert "benchmarks.records" in graph["benchmarks.studies"], "imports were read"
+    assert circles(graph) == []
+    assert circles(graph | {"benchmarks.records": {"benchmarks.tables.pages"}}), "a circle is seen"
 
 
 def test_a_study_builds_on_another(tmp_path):
@@ -68,10 +126,3 @@ def test_the_entrance_hands_a_study_and_the_options_on(tmp_path, monkeypatch):
     monkeypatch.delenv("ST_EXTRAS_DATA", raising=False)
     with pytest.raises(SystemExit, match="--data"):
         entrance.main(["run", "floors", "--data", ""])
-
-
-def test_unseen_sentences_are_short_ones_that_no_scored_set_holds(tmp_path, monkeypatch):
-    pairs = STSDataset("any", ["A cat ."], ["a dog"], [1.0], ["any"])
-    monkeypatch.setattr("st_extras.evaluation.load_sts", lambda *_: pairs)
-    (tmp_path / "sts_unlabeled.txt").write_text(f"a cat\none\n{'long ' * 30}\ntwo\n", encoding="utf8")
-    assert studies.corpus_sentences({"corpus": "sts-unseen", "sentences": 9}, tmp_path) == ["one", "two"]

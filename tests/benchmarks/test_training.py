@@ -20,7 +20,7 @@ STUDY: dict[str, Any] = {
         "after": {"start": "first", "complementary": "guide"},
         "over": {"base": {"complementary": "guide"}},
         "first": {},
-        "guide": {"complementary": "minilm"},
+        "guide": {},
     },
 }
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from benchmarks.pairs import WORD
-from st_extras.evaluation import STSDataset
+from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
+from st_extras.text import read_sentences
+
+DEV = "stsb_dev"
+"""The set that chooses weights and settings."""
+SHORT = 100  # characters of a sentence of "sts-unseen"
+WORD = re.compile(r"\w+")
 
 
 def spaced(sentences: Sequence[str], count: int) -> list[str]:
@@ -41,6 +49,36 @@ def without_sentences(text: Sequence[str], sets: Sequence[STSDataset]) -> list[s
             "variants that are fitted without the test sentences."
         )
     return left
+
+
+def corpus_sentences(settings: dict[str, Any], data: Path) -> list[str]:
+    """Read the training text, or its first ``sentences``.
+
+    Args:
+        settings: settings of a method or of a study's training.
+        data: folder with the corpora and the STS sets.
+    """
+    corpus, limit = settings["corpus"], settings.get("sentences")
+    if corpus == "sts":
+        return sts_sentences(data)[:limit]
+    if corpus == "sts-unseen":
+        return unseen_sentences(data, limit)
+    return read_sentences(corpus if "://" in corpus else data / corpus, limit=limit)
+
+
+def unseen_sentences(data: Path, count: int) -> list[str]:
+    """Return sentences of the STS sets of at most SHORT characters that none of the scored ones holds."""
+    scored = [load_sts(name, data) for name in (DEV, *SEVEN_STS)]
+    return spaced([s for s in without_sentences(sts_sentences(data), scored) if len(s) <= SHORT], count)
+
+
+def sts_sentences(data: Path) -> list[str]:
+    """Read ``sts_unlabeled.txt[.gz]``, all sentences of the STS sets; if it is not there, those of the scored pairs."""
+    for name in ("sts_unlabeled.txt", "sts_unlabeled.txt.gz"):
+        if (data / name).is_file():
+            return read_sentences(data / name)
+    sets = [load_sts(name, data) for name in (*SEVEN_STS, "stsb_train", "stsb_dev", "sickr_train", "sickr_trial")]
+    return [text for pairs in sets for text in (*pairs.sentences1, *pairs.sentences2)]
 
 
 def _key(sentence: str) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import pairs
-from benchmarks.fitted_text import spaced, thinned, without_sentences
+from benchmarks.texts import corpus_sentences, spaced, thinned, without_sentences
 from st_extras.evaluation import STSDataset
 
 PAIRS = STSDataset("tests", ["A cat sat .", "the dog"], ["a bird", "It 's red"], [1.0, 2.0], ["a", "a"])
@@ -45,3 +45,10 @@ def test_shared_pairs_are_counted_in_either_order():
     assert pairs.overlap_counts(DEV, [DEV])["in_tests"] == 3
     written = STSDataset("three", ["X !", "b", "b y"], ["A", "y z", ""], [1, 2, 3], ["three"] * 3)
     assert pairs.shared_pairs(written, DEV).tolist() == [True, False, False]
+
+
+def test_unseen_sentences_are_short_ones_that_no_scored_set_holds(tmp_path, monkeypatch):
+    known = STSDataset("any", ["A cat ."], ["a dog"], [1.0], ["any"])
+    monkeypatch.setattr("benchmarks.texts.load_sts", lambda *_: known)
+    (tmp_path / "sts_unlabeled.txt").write_text(f"a cat\none\n{'long ' * 30}\ntwo\n", encoding="utf8")
+    assert corpus_sentences({"corpus": "sts-unseen", "sentences": 9}, tmp_path) == ["one", "two"]

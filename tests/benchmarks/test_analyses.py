@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from benchmarks.figures.attention import attention_received
-from benchmarks.figures.cosine_levels import cosine_by_level, level_separation
-from benchmarks.figures.frequency_bias import drawn_tokens, frequency_bias
-from benchmarks.figures.lambda_curves import lambda_surface
-from benchmarks.figures.redundancy import redundancy_overlap_ratio, without_word, word_importance
+from benchmarks.analyses import eigenvalue_curve, redundancy_overlap_ratio, without_word, word_importance
+from benchmarks.frequency_bias import drawn_tokens, frequency_bias
+from benchmarks.trained_spaces import cosine_by_level, level_separation
 from st_extras.modules import RepALPostProcessor
 from tests.helpers import cosine
 
 pytest.importorskip("jieba")
-pytest.importorskip("matplotlib").use("Agg")
-
 
 PAIRS = [
     ("the cat sat on the mat", "a dog ran in the park"),
@@ -59,29 +55,6 @@ def test_overlap_is_equation_5(still_encoder):
     assert redundancy_overlap_ratio(still_encoder, [("children play", "a"), ("", "b"), ("...", "c")]) == 0
 
 
-WORDS_IN_PIECES = "the cats sat on a mat"  # cats: two pieces, cat and ##s
-
-
-def test_shares_equal_the_sum_over_pieces(encoder):
-    words, shares = attention_received(encoder, WORDS_IN_PIECES, layer=0)
-    assert words == ["[CLS]", "the", "cats", "sat", "on", "a", "mat", "[SEP]"]
-    inner = encoder.transformers_model
-    inner.eval()
-    inner.set_attn_implementation("eager")
-    ids = encoder.tokenizer(WORDS_IN_PIECES, return_tensors="pt")
-    weights = inner(**ids, output_attentions=True).attentions[0][0].detach()  # (heads, L, L)
-    tokens = encoder.tokenizer.convert_ids_to_tokens(ids["input_ids"][0])
-    assert tokens[2:4] == ["cat", "##s"]
-    heads, length, _ = weights.shape
-    received = [
-        sum(float(weights[h, q, k]) for h in range(heads) for q in range(length)) / heads / length
-        for k in range(length)
-    ]
-    expected = [*received[:2], received[2] + received[3], *received[4:]]
-    assert shares == pytest.approx(expected, abs=1e-6)
-    assert sum(shares) == pytest.approx(1.0)
-
-
 def test_cosine_by_level_equals_the_loop():
     cosines = [0.1, 0.3, 0.5, 0.4, 0.9, 0.8, 0.7]
     scores = [0.0, 0.9, 1.0, 2.5, 4.0, 5.0, 4.9]
@@ -114,16 +87,17 @@ def test_distances_of_tokens_by_hand(encoder, sentences, frequency_table):
     assert 0 <= metrics["probe_accuracy"] <= 1
 
 
-def test_surface_is_the_spearman_correlation_of_every_pair_of_weights(still_encoder, sentences):
+def test_the_curve_of_the_corpus_term_as_loops(still_encoder, sentences):
     pairs, scores = list(zip(sentences[:4], sentences[4:], strict=True)), [1.0, 3.0, 2.0, 0.5]
     model = RepALPostProcessor.attach(still_encoder, lambda_1=0.3, lambda_2=0.2, corpus=sentences)
-    lambda_1, lambda_2 = [0.0, 0.5], [0.0, 0.7, 1.4]
-    surface = lambda_surface(model, pairs, scores, lambda_1_grid=lambda_1, lambda_2_grid=lambda_2)
-    assert (model[2].lambda_1, model[2].lambda_2) == (0.3, 0.2)
-    assert surface.shape == (2, 3)
-    assert len(np.unique(surface.round(6))) > 1
-    for i, j in np.ndindex(2, 3):
-        model[2].lambda_1, model[2].lambda_2 = lambda_1[i], lambda_2[j]
+    grid = [0.0, 0.7, 1.4]
+    largest, spearman = eigenvalue_curve(model, pairs, scores, grid)
+    assert model[2].lambda_2 == 0.2
+    assert len(set(largest.round(6))) == 3
+    assert len(set(spearman.round(6))) > 1
+    for place, model[2].lambda_2 in enumerate(grid):
         expected = spearmanr([model_cosine(model, x, y) for x, y in pairs], scores).statistic
-        assert surface[i, j] == pytest.approx(expected, abs=1e-6)
-    assert model[2].tune(pairs, scores).spearman == lambda_surface(model, pairs, scores).max()
+        assert spearman[place] == pytest.approx(expected, abs=1e-6)
+        rows = model.encode([text for pair in pairs for text in pair]).astype(float)
+        moment = sum(np.outer(row, row) for row in rows) / len(rows)
+        assert largest[place] == pytest.approx(np.linalg.eigvalsh(moment)[-1], rel=1e-4)
