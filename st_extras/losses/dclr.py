@@ -26,9 +26,12 @@ class DCLRLoss(nn.Module):
     """Contrast two views of a sentence with negatives that a guide has checked, and with noise vectors.
 
     A frozen guide encoder decides which sentences of the batch are too similar to be negatives (instance weights);
-    noise vectors, moved towards the anchors, are further negatives and even out the space. Use it if similar sentences
-    meet in a batch and a guide recognizes them. Without a guide (the default) no negative is left out, and a log
-    message says so.
+    noise vectors, moved towards the anchors, are further negatives and even out the space. Without a guide (the
+    default) no negative is left out, and a log message says so.
+
+    Recommended: ``DCLRLoss(model, noise_ratio=0, augmentations=["feature_cutoff", "shuffle"])`` with a learning rate of
+    1e-4, the best training of most raw encoders (docs/mechanisms.md). ``DCLRLoss(model, complementary_model=...)`` is
+    the paper's: its noise and weights added nothing there, and in runs of some dozen steps SimCSE is ahead of it.
 
     Paper: DCLR, Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
     Code: https://github.com/RUCAIBox/DCLR.
