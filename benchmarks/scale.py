@@ -35,9 +35,9 @@ from benchmarks import large_batches
 from benchmarks.memory import forget_peak, in_fresh_process, resident
 from benchmarks.records import append, provenance
 from st_extras.encoders import load_encoder
+from st_extras.functional import row_blocks
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.search import HybridSearch
-from st_extras.search.hybrid import BLOCK
 from st_extras.text import read_sentences
 
 MOST_MIB = 300
@@ -92,10 +92,9 @@ def bare_search(model: Any, built: tuple[np.ndarray, Any], queries: list[str]) -
     embeddings, index = built
     embedded = model.encode_query(queries, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
     words = bm25s.tokenize(queries, stopwords=None, return_ids=False, show_progress=False)
-    size = max(1, BLOCK // len(embeddings))
-    for first in range(0, len(queries), size):
-        embedded[first : first + size] @ embeddings.T
-        for query in words[first : first + size]:
+    for rows in row_blocks(len(queries), len(embeddings)):
+        embedded[rows] @ embeddings.T
+        for query in words[rows]:
             index.get_scores(query)
 
 
