@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from st_extras.checks import check_choice
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import dev_name, load_labeled
-from st_extras.cli.sections import help_sections
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, DomainDetails, LanguageModelDetails
-
-_SECTIONS = {
-    "Choosing by labels": ("labeled", "text_column", "label_column", "dev", "dev_set"),
-    "Text and encoder": ("column", "limit", "prompt"),
-    "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
-}
-
-STRENGTHS = ("slight", "gentle", "medium", "whitening")
-"""As in ``adaptation.transforms``, which takes seconds to import."""
 _MEASURES = "mean of 1-NN, V-measure and MAP@R"
 
 
-@help_sections(_SECTIONS, "st-extras adapt sentence-transformers/all-MiniLM-L6-v2 texts.txt -o adapted")
 def adapt(
     context: typer.Context,
     encoder: options.Encoder,
@@ -40,15 +28,11 @@ def adapt(
             help="Points that it may lose on pairs of general English (Spearman x 100); with more of them it gains "
             "more on your text. 0.5 for one encoder that serves everything, 200 for this text alone. Default: 2, and "
             "200 for a raw encoder (mean cosine above 0.7).",
-            callback=options.NOT_NEGATIVE,
         ),
     ] = None,
     strength: Annotated[
-        str | None,
-        typer.Option(
-            help="slight, gentle, medium or whitening: save this transform, whatever the scores say.",
-            callback=options.checked(lambda name, value: check_choice(name, value, STRENGTHS)),
-        ),
+        Literal["slight", "gentle", "medium", "whitening"] | None,
+        typer.Option(help="Save this transform, whatever the scores say."),
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")] = False,
     labeled: options.Labeled = None,
@@ -74,6 +58,8 @@ def adapt(
     Linear transforms of four strengths, and with --train two short trainings, are tried and scored on held-out texts;
     the gentlest one that gains about as much as the best is saved. The exit code is 0 also if the encoder is left
     unchanged; --json then has "changed": false. To search a collection, use adapt-search.
+
+    Example: st-extras adapt sentence-transformers/all-MiniLM-L6-v2 texts.txt -o adapted
     """
     from st_extras import adaptation, evaluation
     from st_extras.encoders import load_encoder

@@ -11,23 +11,16 @@ import typer
 from st_extras.cli import options
 from st_extras.cli.adapt import print_adaptation
 from st_extras.cli.console import print_line, shows_bars
-from st_extras.cli.sections import help_sections
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, SearchDetails
 
-_SECTIONS = {
-    "Choosing by labels": ("retrieval",),
-    "Documents and encoder": ("passages", "query_prompt", "document_prompt", "column", "limit"),
-    "Running": ("minutes", "batch_size", "seed", "resume", "overwrite", "quiet", "as_json", "help"),
-}
 _RULE = (
     "Rule: the first candidate that is not worse than the base model by more than one standard error is chosen. BM25 "
     "shows harm, not how much better a search is."
 )
 
 
-@help_sections(_SECTIONS, "st-extras adapt-search ENCODER documents.jsonl --queries queries.txt -o adapted")
 def adapt_search(
     context: typer.Context,
     encoder: options.Encoder,
@@ -35,7 +28,7 @@ def adapt_search(
         list[str],
         typer.Argument(
             help="The documents: files, folders (also in BEIR's layout), patterns or data set ids.",
-            callback=options.TEXTS,
+            callback=options.find_texts,
         ),
     ],
     output: options.Output,
@@ -54,7 +47,7 @@ def adapt_search(
     ] = None,
     passages: Annotated[
         int | None,
-        typer.Option(help="Cut documents into passages of N words.", callback=options.AT_LEAST_ONE),
+        typer.Option(help="Cut documents into passages of N words.", min=1, rich_help_panel=options.TEXT),
     ] = None,
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
@@ -72,6 +65,8 @@ def adapt_search(
 
     Queries and documents are centred and whitened halfway; the result has a route for each, encode_query and
     encode_document. The exit code is 0 also if the encoder is left unchanged; --json then has "changed": false.
+
+    Example: st-extras adapt-search ENCODER documents.jsonl --queries queries.txt -o adapted
     """
     from st_extras import adaptation, evaluation
     from st_extras.encoders import load_encoder

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import sys
+from typing import Any
 
 import typer
 from safetensors import SafetensorError
@@ -13,14 +15,11 @@ from safetensors import SafetensorError
 from st_extras.cli.adapt import adapt
 from st_extras.cli.adapt_search import adapt_search
 from st_extras.cli.calibrate import calibrate
-from st_extras.cli.console import discard_output, escape_output, one_line, print_error, speaks
+from st_extras.cli.console import one_line, print_error, speaks
 from st_extras.cli.demo import demo
-from st_extras.cli.doctor import doctor
 from st_extras.cli.evaluate import evaluate
-from st_extras.cli.messages import in_options, logged_in_options, option_names, running_command
 from st_extras.cli.refine import refine, repal_app
 from st_extras.cli.search import search
-from st_extras.cli.sections import SectionedCommand
 from st_extras.cli.train import train
 
 WRONG_REQUEST = 2
@@ -30,6 +29,7 @@ INTERRUPTED = 130
 FAILURES = (ValueError, ImportError, OSError, OverflowError, MemoryError, RuntimeError, SafetensorError)
 """What a user, their files or their machine can cause; any other exception is a fault of the program."""
 
+_WRONG_LINE: Any = typer.BadParameter.__base__  # click's UsageError, wherever this version of typer has click
 _WRONG_PATH = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EROFS}
 
@@ -37,10 +37,12 @@ app = typer.Typer(
     name="st-extras",
     help="Adapt, train and refine sentence encoders without labels.",
     epilog="The tab key completes commands and options after: st-extras --install-completion",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: rich cuts long option names at 80 columns
+    rich_markup_mode="markdown",  # which fills the lines of a paragraph
 )
+for command in (demo, adapt, adapt_search, search, evaluate, calibrate, train, refine):
+    app.command()(command)
+app.add_typer(repal_app, name="repal")
 
 
 def main() -> None:
@@ -48,40 +50,39 @@ def main() -> None:
 
     The exit code is then 2 for a wrong request, 1 for a run that failed and 130 for one that was interrupted.
     """
-    escape_output()
-    code = 0
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a report must not fail after the work was done
+        sys.stdout.reconfigure(errors="backslashreplace")
+    _quiet_libraries()
+    code, message = 0, ""
     try:
-        try:
-            _quiet_libraries()
-            with logged_in_options(_option_names):
-                app()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 0
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
         if sys.stdout is not None:
             sys.stdout.flush()  # here, not when Python ends: the disk may be full, or nobody read on
     except BrokenPipeError:
-        discard_output()
         code = FAILED_RUN
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except _WRONG_LINE as error:
+        code, message = WRONG_REQUEST, _about_the_line(error)
     except FAILURES as error:
-        code = exit_code(error)
-        if code != WRONG_REQUEST or speaks():  # what is wrong is so in every process
-            text = one_line(error)
-            print_error(in_options(text, _option_names()) if isinstance(error, ValueError) else text)
-        discard_output()
-    if code == INTERRUPTED and speaks():  # also where typer has caught it
-        resumable = sys.argv[1:2] in (["train"], ["adapt"], ["adapt-search"])
-        advice = (
-            ": continue with the same command and --resume if it has saved anything, or start again with --overwrite."
-        )
-        print_error("Interrupted" + advice * resumable)
+        code, message = exit_code(error), one_line(error)
+    if code == INTERRUPTED:  # also where typer has caught it
+        message = "Interrupted"
+        if sys.argv[1:2] in (["train"], ["adapt"], ["adapt-search"]):
+            message += ": continue with the same command and --resume if it has saved anything, or start again with "
+            message += "--overwrite."
+    if message and (code == FAILED_RUN or speaks()):  # a run may fail in one process alone
+        print_error(message)
+    if code:
+        _discard_output()
     sys.exit(code)
 
 
-def _option_names() -> dict[str, str]:
-    """Return the names of the options of the command that runs."""
-    return option_names(running_command(typer.main.get_command(app), sys.argv[1:]))
+def _about_the_line(error: Any) -> str:
+    """Return what is wrong with a command line, in one line."""
+    message = " ".join(error.format_message().split()).removesuffix(".")
+    is_unknown = message.startswith("No such option")
+    return f"{message}; put -- before a text that begins with a hyphen." if is_unknown else f"{message}."
 
 
 def exit_code(error: BaseException) -> int:
@@ -106,6 +107,10 @@ def _quiet_libraries() -> None:
         logging.lastResort.setLevel(logging.ERROR)  # of several processes, the first alone warns
 
 
-for command in (demo, adapt, adapt_search, search, evaluate, calibrate, train, refine, doctor):
-    app.command(cls=SectionedCommand)(command)
-app.add_typer(repal_app, name="repal")
+def _discard_output() -> None:
+    """Drop what stdout still holds, so that Python does not complain about it when it ends."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,16 +11,10 @@ import typer
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import load_any
-from st_extras.cli.sections import help_sections
 
 _TEXTS = 2000
-_SECTIONS = {
-    "Text and encoder": ("column", "prompt"),
-    "Running": ("batch_size", "seed", "quiet", "as_json", "help"),
-}
 
 
-@help_sections(_SECTIONS, "st-extras calibrate adapted texts.txt --before demo")
 def calibrate(
     context: typer.Context,
     encoder: options.AnyEncoder,
@@ -32,7 +26,7 @@ def calibrate(
     before: Annotated[
         str | None,
         typer.Option(
-            help="Encoder to compare with, such as the one that ENCODER was made from.", callback=options.ENCODER
+            help="Encoder to compare with, such as the one that ENCODER was made from.", callback=options.find_encoders
         ),
     ] = None,
     picture: Annotated[
@@ -51,6 +45,8 @@ def calibrate(
     All pairs of 2,000 of the texts, sampled at random, are compared; nearly all such pairs are unrelated. An encoder
     with routes for queries and documents, as adapt-search saves it, compares queries with documents: those of
     --queries or of a folder in BEIR's layout, otherwise sentences of the documents.
+
+    Example: st-extras calibrate adapted texts.txt --before demo
     """
     from st_extras.adaptation.corpus import sample_texts
     from st_extras.encoders.structure import has_search_routes

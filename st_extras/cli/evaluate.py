@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,14 +13,11 @@ from st_extras.cli import options
 from st_extras.cli.console import (
     one_line,
     print_json,
-    print_legend,
     print_line,
     print_scores,
     print_table,
-    short_names,
     shows_bars,
 )
-from st_extras.cli.sections import help_sections
 from st_extras.encoder_names import find_encoder
 
 if TYPE_CHECKING:
@@ -31,12 +28,6 @@ Rows = dict[str, dict[str, float]]
 """Metrics by encoder, with ``difference``, ``low`` and ``high`` of one of them to the first encoder."""
 _OF_INTERVAL = ("difference", "low", "high")
 _INTERVAL = "{low:+.2f} to {high:+.2f}"
-_SECTIONS = {
-    "Labelled texts": ("labeled", "text_column", "label_column"),
-    "Search": ("retrieval", "split", "query_prompt", "document_prompt"),
-    "Pairs with scores": ("sts", "sets", "setting", "mteb"),
-    "Running": ("quiet", "as_json", "help"),
-}
 MEANINGS = {
     "knn_accuracy": "share of texts whose nearest neighbour has their label; knn5: the majority of five",
     "v_measure": "agreement of k-means clusters with the labels; _std: over three seeds",
@@ -46,14 +37,13 @@ MEANINGS = {
 """What the metrics of labelled texts are."""
 
 
-@help_sections(_SECTIONS, "st-extras evaluate demo adapted --labeled FILE.tsv")
 def evaluate(
     context: typer.Context,
     encoder: Annotated[
         list[str],
         typer.Argument(
             help='Folders or hub ids of encoders, plain or refined, or "demo"; the others are compared with the first.',
-            callback=options.ENCODER,
+            callback=options.find_encoders,
         ),
     ],
     labeled: options.Labeled = None,
@@ -65,10 +55,18 @@ def evaluate(
     document_prompt: options.DocumentPrompt = None,
     sts: options.Sts = "hub",
     sets: options.Sets = None,
-    setting: Annotated[str, typer.Option(help='"all" pairs of a set at once, or "wmean" over its subsets.')] = "all",
+    setting: Annotated[
+        Literal["all", "wmean"],
+        typer.Option(
+            help="All pairs of a set at once, or the weighted mean over its subsets.", rich_help_panel=options.PAIRS
+        ),
+    ] = "all",
     mteb: Annotated[
         list[str] | None,
-        typer.Option(help="Name of an MTEB task, such as STS12; repeatable; in place of --sts. Needs the extra mteb."),
+        typer.Option(
+            help="Name of an MTEB task, such as STS12; repeatable; in place of --sts. Needs the extra mteb.",
+            rich_help_panel=options.PAIRS,
+        ),
     ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -77,6 +75,8 @@ def evaluate(
 
     Several encoders are compared on the same data: the difference to the first one has a 95 % interval (bootstrap over
     the texts, queries or pairs). Without --labeled, --retrieval, --sts or --mteb, seven STS sets of the hub are scored.
+
+    Example: st-extras evaluate demo adapted --labeled FILE.tsv
     """
     bar = shows_bars(quiet, as_json)
     if labeled is None:
@@ -160,9 +160,7 @@ def _on_search(
     bm25 = find_spec("bm25s") is not None
     if not bm25:
         print_line('The rows of BM25 are left out; they need bm25s: pip install "st-extras[search]".', to_stderr=True)
-    short = dict(zip(encoders, encoders, strict=True)) if as_json else short_names(encoders)
-    models = ((short[path], model) for path, model in _load_each(encoders, bar))
-    found = compare_retrieval(task, models, bm25=bm25, show_progress_bar=bar, **prompts)
+    found = compare_retrieval(task, _load_each(encoders, bar), bm25=bm25, show_progress_bar=bar, **prompts)
     rows = {name: percent(row) for name, row in found.items()}
     if as_json:
         print_json(rows)
@@ -172,7 +170,6 @@ def _on_search(
     cells = [[name, *(f"{row[key]:.2f}" for key in metrics), change.format(**row)] for name, row in rows.items()]
     title = f"Search x 100, {len(task.relevant)} queries, {len(task.documents)} documents"
     print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
-    print_legend(short)
 
 
 def _load_each(encoders: Sequence[str], bar: bool) -> Iterator[tuple[str, Any]]:
@@ -193,16 +190,14 @@ def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as
     if as_json:
         print_json(columns if others else columns[first])
         return
-    short = short_names(list(columns))
     metrics = [name for name in columns[first] if name not in _OF_INTERVAL]
     cells = [[name, *(f"{row[name]:.2f}" for row in columns.values())] for name in metrics]
     if others:
         cells.append(["difference", "", *(f"{columns[name]['difference']:+.2f}" for name in others)])
         cells.append(["95 % interval", "", *(_INTERVAL.format(**columns[name]) for name in others)])
-    print_table(title, [rows, *short.values()], cells, justify="right")
-    print_legend(short)
+    print_table(title, [rows, *columns], cells, justify="right")
     if others:
-        print_line(f"difference: in {primary}, to {short[first]}; interval: bootstrap over the {drawn}")
+        print_line(f"difference: in {primary}, to {first}; interval: bootstrap over the {drawn}")
 
 
 # ------------------------------------------------------------------------------------------- for other commands too

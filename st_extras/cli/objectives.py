@@ -13,8 +13,6 @@ import typer
 from st_extras.checks import check_choice
 from st_extras.cli import options
 from st_extras.cli.console import print_line
-from st_extras.cli.options import AT_LEAST_ONE, NOT_NEGATIVE, PROCESSES
-from st_extras.cli.set_option import parse_settings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -39,36 +37,61 @@ _COUNTED = 100_000  # sentences: their counts label tokens as those of a whole c
 
 # ------------------------------------------------------------------------------------------- options
 
+_OBJECTIVE = "Objective"  # a section of the help
+
 Complementary = Annotated[
-    str | None, typer.Option(help='dclr: complementary encoder, "start" (a frozen copy of ENCODER), or "self".')
+    str | None,
+    typer.Option(
+        help='dclr: complementary encoder, "start" (a frozen copy of ENCODER), or "self".', rich_help_panel=_OBJECTIVE
+    ),
 ]
 Frequencies = Annotated[
     Path | None,
-    typer.Option(help="slt-fai: token counts, as FrequencyTable.save writes; default: those of 100,000 sentences."),
+    typer.Option(
+        help="slt-fai: token counts, as FrequencyTable.save writes; default: those of 100,000 sentences.",
+        rich_help_panel=_OBJECTIVE,
+    ),
 ]
-Base = Annotated[str | None, typer.Option(help="slt-fai: base loss, simcse (default), consert, dclr or adcse.")]
+Base = Annotated[
+    str | None,
+    typer.Option(help="slt-fai: base loss, simcse (default), consert, dclr or adcse.", rich_help_panel=_OBJECTIVE),
+]
 BaseSetting = Annotated[
-    list[str] | None, typer.Option("--base-set", help="slt-fai: setting of the base loss, NAME=VALUE; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--base-set", help="slt-fai: setting of the base loss, NAME=VALUE; repeatable.", rich_help_panel=_OBJECTIVE
+    ),
 ]
 WarmupEpochs = Annotated[
     float | None,
     typer.Option(
-        help="slt-fai: epochs with the base loss only; default 0.1, or 0.5 with --base consert.", callback=NOT_NEGATIVE
+        help="slt-fai: epochs with the base loss only; default 0.1, or 0.5 with --base consert.",
+        rich_help_panel=_OBJECTIVE,
     ),
 ]
 Phrases = Annotated[
-    str | None, typer.Option(help="paser: rake (default), or np, vp, sbar (NLTK's tagger), joined by +.")
+    str | None,
+    typer.Option(
+        help="paser: rake (default), or np, vp, sbar (NLTK's tagger), joined by +.", rich_help_panel=_OBJECTIVE
+    ),
 ]
 TopK = Annotated[
     int | None,
-    typer.Option(help="paser: phrases to mask per sentence, one per row; default 3.", callback=AT_LEAST_ONE),
+    typer.Option(
+        help="paser: phrases to mask per sentence, one per row; default 3.", min=1, rich_help_panel=_OBJECTIVE
+    ),
 ]
 Augment = Annotated[
-    str | None, typer.Option(help="paser: sr (WordNet synonyms), rd (deletion), rs (swap), joined by +.")
+    str | None,
+    typer.Option(
+        help="paser: sr (WordNet synonyms), rd (deletion), rs (swap), joined by +.", rich_help_panel=_OBJECTIVE
+    ),
 ]
-Language = Annotated[str | None, typer.Option(help="paser: language of rake's stop words; default english.")]
+Language = Annotated[
+    str | None, typer.Option(help="paser: language of rake's stop words; default english.", rich_help_panel=_OBJECTIVE)
+]
 Processes = Annotated[
-    int | None, typer.Option(help="paser: worker processes for extracting phrases.", callback=PROCESSES)
+    int | None, typer.Option(help="paser: worker processes for extracting phrases.", min=1, rich_help_panel=_OBJECTIVE)
 ]
 
 
@@ -137,7 +160,7 @@ class LossMaker:
         objective: the objective.
 
     Raises:
-        ValueError: if a setting cannot be parsed, see :func:`~st_extras.cli.set_option.parse_settings`, or is given
+        ValueError: if a setting cannot be parsed, see :func:`~st_extras.cli.options.parse_settings`, or is given
             twice.
     """
 
@@ -210,7 +233,7 @@ def _count(sentences: list[str], model: SentenceTransformer) -> FrequencyTable:
 
 def _parsed(option: str, pairs: Sequence[str], loss: str) -> dict[str, Any]:
     """Return the settings of a loss that were given."""
-    return parse_settings(option, pairs, _loss_class(loss)) if pairs else {}
+    return options.parse_settings(option, pairs, _loss_class(loss)) if pairs else {}
 
 
 def _loss_class(name: str) -> type[nn.Module]:

@@ -1,70 +1,67 @@
-"""Arguments and options that commands share: names, help texts, what is allowed. Defaults stand in the commands."""
+"""Arguments and options that commands share: names, help texts, what is allowed. Defaults stand in the commands.
+
+A setting that the package checks itself is not checked here; its messages name the argument as Python has it, which is
+the option's name.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from st_extras import encoder_names
-from st_extras.checks import check_count, check_fraction, check_interval, check_not_negative, check_positive
+from st_extras.checks import shown
 
-# ------------------------------------------------------------------------------------------- what a number may be
+TEXT = "Text"
+ENCODER = "Encoder"
+LABELS = "Labelled texts"
+SEARCH = "Search"
+PAIRS = "Pairs with scores"
+RUNNING = "Running"
+"""Sections of the help, after the most used options, which are in none."""
 
-
-def checked(check: Callable[[str, Any], Any]) -> Callable[[typer.CallbackParam, Any], Any]:
-    """Return a callback for ``typer.Option`` that applies ``check`` to the option's name and value, unless None.
-
-    The check raises a ValueError before the command starts, so that nothing is read or made for a wrong number.
-    """
-
-    def callback(parameter: typer.CallbackParam, value: Any) -> Any:
-        return value if value is None else check(max(parameter.opts, key=len), value)
-
-    return callback
+# ------------------------------------------------------------------------------------------- what is checked at once
 
 
-_MOST = 2**31 - 1
-
-
-def _steps(name: str, value: int) -> int:
-    return value if value == -1 else check_count(f"{name}, unless it is -1,", value, 1, _MOST)
-
-
-AT_LEAST_ONE = checked(lambda name, value: check_count(name, value, 1, _MOST))
-POSITIVE = checked(check_positive)
-NOT_NEGATIVE = checked(check_not_negative)
-FRACTION = checked(check_fraction)
-STEPS = checked(_steps)
-DROPOUT = checked(lambda name, value: check_interval(name, value, 0, 1, high_included=False))
-LORA = checked(lambda name, value: check_count(name, value, 1, 4096))
-MAX_LENGTH = checked(lambda name, value: check_count(name, value, 3, _MOST))
-PROCESSES = checked(lambda name, value: check_count(name, value, 1, 1024))
-SEED = checked(lambda name, value: check_count(name, value, 0, 2**32 - 1))
-
-
-def _encoders(_: str, value: str | list[str]) -> str | list[str]:
-    for name in [value] if isinstance(value, str) else value:
+def find_encoders(value: Any) -> Any:
+    """Return the name of an encoder, or several, if there are such encoders."""
+    for name in [value] if isinstance(value, str) else value or ():
         encoder_names.find_encoder(name)
     return value
 
 
-ENCODER = checked(_encoders)
-
-
-def _existing_texts(_: str, value: list[str]) -> list[str]:
+def find_texts(value: list[str] | None) -> list[str] | None:
+    """Return the names of files and data sets if no file among them is missing."""
     from st_extras.text.sources import check_no_missing_file
 
-    for name in value:
+    for name in value or ():
         check_no_missing_file(name)
     return value
 
 
-TEXTS = checked(_existing_texts)
+def check_text(parameter: typer.CallbackParam, value: Any) -> Any:
+    """Return a query, a prompt or several of them, without the mark that some programs put before UTF-8.
+
+    Raises:
+        ValueError: if one is no valid text, as where the terminal or the file that it is from has another encoding.
+    """
+    name = parameter.name.upper() if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
+    return [valid_text(name, one) for one in value] if isinstance(value, list) else value and valid_text(name, value)
+
+
+def valid_text(name: str, text: str) -> str:
+    """Return one text that the user wrote, see :func:`check_text`; ``name`` is what the message calls it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be valid text in UTF-8, got {text!a}.") from None
+    return text.removeprefix("\ufeff")
 
 
 def refuse_refined(path: str) -> None:
@@ -74,12 +71,6 @@ def refuse_refined(path: str) -> None:
         raise ValueError(
             f"encoder must be without post-processing of this package, got {path!r}: give the one it was refined from."
         )
-
-
-def named_like(context: typer.Context, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options of the running command that bear the name of an argument of ``function``, to hand them on."""
-    known = inspect.signature(function).parameters
-    return {name: value for name, value in context.params.items() if name in known}
 
 
 def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
@@ -117,6 +108,44 @@ def check_column(context: typer.Context, text: list[str]) -> None:
         refuse_unread(context, "is not for .txt files: each of their lines is a sentence", "column")
 
 
+def parse_settings(option: str, pairs: Sequence[str], target: Any) -> dict[str, Any]:
+    """Read settings such as ``temperature=0.1`` or ``augmentations=shuffle+dropout``; the target checks their values.
+
+    Args:
+        option: the option that gave them, for messages.
+        pairs: each NAME=VALUE. The value is JSON, or True, False or None; names joined by + are a list, and anything
+            else is text.
+        target: the class or function whose arguments they are.
+
+    Raises:
+        ValueError: if a pair is not NAME=VALUE, or its name is unknown, given twice or has an option of its own.
+    """
+    known = [name for name in inspect.signature(target).parameters if name not in _ELSEWHERE]
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in known:
+            raise ValueError(f"{option} must be NAME=VALUE with one of {', '.join(known)}, got {shown(pair)}.")
+        if name in settings:
+            raise ValueError(f"{option} must give each setting once, got {name!r} twice.")
+        settings[name] = _value(text.strip())
+    return settings
+
+
+_ELSEWHERE = (
+    *("self", "model", "corpus", "statistics", "generator", "batch_size", "encode_options"),
+    *("frequency_table", "complementary_model", "complementary_table", "base_loss"),
+)
+"""Arguments that have an option of their own, or none on the command line."""
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except (ValueError, RecursionError):
+        return text.split("+") if "+" in text else text
+
+
 @contextmanager
 def columns_named(remedy: str) -> Iterator[None]:
     """In errors about a column, put what helps at this entrance in the place of ``--column``."""
@@ -130,47 +159,78 @@ def columns_named(remedy: str) -> Iterator[None]:
 
 Encoder = Annotated[
     str,
-    typer.Argument(help='Transformer or SentenceTransformer to work on: folder, hub id or "demo".', callback=ENCODER),
+    typer.Argument(
+        help='Transformer or SentenceTransformer to work on: folder, hub id or "demo".', callback=find_encoders
+    ),
 ]
 AnyEncoder = Annotated[
     str,
-    typer.Argument(help='Encoder, with or without post-processing: folder, hub id or "demo".', callback=ENCODER),
+    typer.Argument(help='Encoder, with or without post-processing: folder, hub id or "demo".', callback=find_encoders),
 ]
 Text = Annotated[
     list[str],
     typer.Argument(
         help="Files (.txt, .jsonl, .csv, .tsv, .parquet, .json; also .gz), folders, patterns, data set ids or "
         "hf:// paths.",
-        callback=TEXTS,
+        callback=find_texts,
     ),
 ]
-Column = Annotated[str | None, typer.Option(help="Column to read, of all but .txt files; default: the one with text.")]
-Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.", callback=AT_LEAST_ONE)]
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]
-Overwrite = Annotated[bool, typer.Option(help="Replace earlier results in --output.")]
-Resume = Annotated[bool, typer.Option(help="Continue from the last checkpoint in --output.")]
-Force = Annotated[
-    bool, typer.Option("--force", help="With --resume: continue although the text or a setting differs, and log it.")
+Column = Annotated[
+    str | None,
+    typer.Option(help="Column to read, of all but .txt files; default: the one with text.", rich_help_panel=TEXT),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Hide progress bars; implied by --json.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.", min=1, rich_help_panel=TEXT)]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace earlier results in --output.", rich_help_panel=RUNNING)
+]
+Resume = Annotated[bool, typer.Option(help="Continue from the last checkpoint in --output.", rich_help_panel=RUNNING)]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="With --resume: continue although the text or a setting differs, and log it.",
+        rich_help_panel=RUNNING,
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Hide progress bars; implied by --json.", rich_help_panel=RUNNING)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.", rich_help_panel=RUNNING)]
 
 Setting = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE, by the name of an argument of the loss or method in Python; repeatable."),
 ]
-Seed = Annotated[int, typer.Option(help="Random seed for data order, dropout and the loss.", callback=SEED)]
-DrawSeed = Annotated[int, typer.Option("--seed", help="Random seed for which texts are sampled.", callback=SEED)]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Random seed for data order, dropout and the loss.", min=0, max=2**32 - 1, rich_help_panel=RUNNING
+    ),
+]
+DrawSeed = Annotated[
+    int,
+    typer.Option(
+        "--seed", help="Random seed for which texts are sampled.", min=0, max=2**32 - 1, rich_help_panel=RUNNING
+    ),
+]
 
 # ------------------------------------------------------------------------------------------- encoding a corpus
 
-EncodeBatch = Annotated[int, typer.Option("--batch-size", help="Sentences per forward pass.", callback=AT_LEAST_ONE)]
+EncodeBatch = Annotated[
+    int, typer.Option("--batch-size", help="Sentences per forward pass.", min=1, rich_help_panel=RUNNING)
+]
 Devices = Annotated[
     list[str] | None,
-    typer.Option("--device", help="Device to encode on, such as cuda:0; repeatable, one process each."),
+    typer.Option(
+        "--device", help="Device to encode on, such as cuda:0; repeatable, one process each.", rich_help_panel=RUNNING
+    ),
 ]
 Prompt = Annotated[
-    str | None, typer.Option(help="Text put before every sentence; default: the encoder's own default prompt.")
+    str | None,
+    typer.Option(
+        help="Text put before every sentence; default: the encoder's own default prompt.",
+        callback=check_text,
+        rich_help_panel=ENCODER,
+    ),
 ]
 
 
@@ -183,11 +243,18 @@ def encoding(batch_size: int, devices: list[str] | None, prompt: str | None) -> 
 # ------------------------------------------------------------------------------------------- scoring
 
 Sts = Annotated[
-    str, typer.Option(help='STS sets: folder, "hub", or a table of yours with columns score, sentence1, sentence2.')
+    str,
+    typer.Option(
+        help='STS sets: folder, "hub", or a table of yours with columns score, sentence1, sentence2.',
+        rich_help_panel=PAIRS,
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option(help="Name of an STS set; repeatable; default: the seven test sets, or the one of a single file."),
+    typer.Option(
+        help="Name of an STS set; repeatable; default: the seven test sets, or the one of a single file.",
+        rich_help_panel=PAIRS,
+    ),
 ]
 TrainDev = Annotated[
     str | None,
@@ -199,58 +266,87 @@ DevSet = Annotated[
 ]
 Labeled = Annotated[
     str | None,
-    typer.Option(help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet)."),
+    typer.Option(
+        help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet).", rich_help_panel=LABELS
+    ),
 ]
-TextColumn = Annotated[str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.")]
-LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.")]
+TextColumn = Annotated[
+    str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.", rich_help_panel=LABELS)
+]
+LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.", rich_help_panel=LABELS)]
 Retrieval = Annotated[
     str | None,
-    typer.Option(help="Folder of a search collection in BEIR's layout (corpus, queries, qrels)."),
+    typer.Option(
+        help="Folder of a search collection in BEIR's layout (corpus, queries, qrels).", rich_help_panel=SEARCH
+    ),
 ]
-Split = Annotated[str | None, typer.Option(help="--retrieval: which of several qrels; default: the only one, or test.")]
-QueryPrompt = Annotated[str | None, typer.Option(help="Text put before every query; default: the encoder's own.")]
-DocumentPrompt = Annotated[str | None, typer.Option(help="Text put before every document; default: the encoder's own.")]
+Split = Annotated[
+    str | None,
+    typer.Option(help="--retrieval: which of several qrels; default: the only one, or test.", rich_help_panel=SEARCH),
+]
+QueryPrompt = Annotated[
+    str | None,
+    typer.Option(
+        help="Text put before every query; default: the encoder's own.", callback=check_text, rich_help_panel=SEARCH
+    ),
+]
+DocumentPrompt = Annotated[
+    str | None,
+    typer.Option(
+        help="Text put before every document; default: the encoder's own.", callback=check_text, rich_help_panel=SEARCH
+    ),
+]
 Test = Annotated[
     str | None, typer.Option(help="STS source whose seven test sets are scored before and after training.")
 ]
 
 # ------------------------------------------------------------------------------------------- adapting
 
-_LIMIT = checked(lambda name, value: check_count(name, value, 500, 50_000))
-_MINUTES = checked(lambda name, value: check_interval(name, value, 0, 10_000, low_included=False))
-
-SampleLimit = Annotated[int, typer.Option("--limit", help="Use at most N texts, sampled at random.", callback=_LIMIT)]
-Minutes = Annotated[
-    float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", callback=_MINUTES)
+SampleLimit = Annotated[
+    int, typer.Option("--limit", help="Use at most N texts, sampled at random.", rich_help_panel=TEXT)
 ]
-ResumeEncoding = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run: what it encoded is used.")]
+Minutes = Annotated[
+    float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", rich_help_panel=RUNNING)
+]
+ResumeEncoding = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue an interrupted run: what it encoded is used.", rich_help_panel=RUNNING),
+]
 
 # ------------------------------------------------------------------------------------------- the encoder
 
 MaxLength = Annotated[
     int | None,
-    typer.Option("--max-length", help="Maximum tokens per sentence; default: the encoder's own.", callback=MAX_LENGTH),
+    typer.Option(
+        "--max-length", help="Maximum tokens per sentence; default: the encoder's own.", rich_help_panel=ENCODER
+    ),
 ]
 Pooling = Annotated[
-    str | None,
-    typer.Option(help="cls, mean, weightedmean, max, lasttoken, first-last or last-two; default: the encoder's own."),
+    Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"] | None,
+    typer.Option(help="Default: the encoder's own.", rich_help_panel=ENCODER),
 ]
-Layers = Annotated[int | None, typer.Option(help="Number of layers to keep, from the first.", callback=AT_LEAST_ONE)]
+Layers = Annotated[
+    int | None, typer.Option(help="Number of layers to keep, from the first.", min=1, rich_help_panel=ENCODER)
+]
 Dropout = Annotated[
-    float | None, typer.Option(help="Dropout to train with, such as 0.1; default: the encoder's own.", callback=DROPOUT)
+    float | None,
+    typer.Option(help="Dropout to train with, such as 0.1; default: the encoder's own.", rich_help_panel=ENCODER),
 ]
 PromptTemplate = Annotated[
-    str | None, typer.Option(help="Text around every sentence, with one {} for the sentence, or 'chat'; for decoders.")
-]
-Dtype = Annotated[
     str | None,
     typer.Option(
-        help="float32, bfloat16 or float16: what the weights are loaded as; default: what they were saved as."
+        help="Text around every sentence, with one {} for the sentence, or 'chat'; for decoders.",
+        callback=check_text,
+        rich_help_panel=ENCODER,
     ),
+]
+Dtype = Annotated[
+    Literal["float32", "bfloat16", "float16"] | None,
+    typer.Option(help="What the weights are loaded as; default: what they were saved as.", rich_help_panel=ENCODER),
 ]
 LengthBuckets = Annotated[
     int | None,
     typer.Option(
-        help="Encode each batch as N groups of similar length, to save padding; try 4.", callback=AT_LEAST_ONE
+        help="Encode each batch as N groups of similar length, to save padding; try 4.", min=1, rich_help_panel=ENCODER
     ),
 ]

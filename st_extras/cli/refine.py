@@ -12,8 +12,6 @@ from st_extras.checks import check_choice
 from st_extras.cli import options
 from st_extras.cli.console import print_result, print_scores
 from st_extras.cli.evaluate import dev_name, load_any, sts_scorer
-from st_extras.cli.sections import SectionedCommand, help_sections
-from st_extras.cli.set_option import parse_settings
 
 _METHODS: dict[str, tuple[str, set[str]]] = {
     "whitening": ("WhiteningPostProcessor", {"stock"}),
@@ -28,15 +26,10 @@ _OF_ATTACH = {"batch_size": "batch_size", "device": "encode_options", "prompt": 
 _LAMBDAS = {"lambda_1": 0.5, "lambda_2": 1.0}
 """RepAL's weights where none are given: ``attach`` has no default, and "repal tune" finds better ones."""
 
-_SECTIONS = {
-    "Text": ("column", "prompt"),
-    "Running": ("batch_size", "device", "overwrite", "as_json", "help"),
-}
 
 repal_app = typer.Typer(help="Tune and score RepAL, which refine attached.", no_args_is_help=True)
 
 
-@help_sections(_SECTIONS, "st-extras refine whitening demo texts.txt -o whitened --set dimensions=128")
 def refine(
     context: typer.Context,
     method: Annotated[str, typer.Argument(help=f"What to refine with: {', '.join(_METHODS)}.")],
@@ -57,6 +50,8 @@ def refine(
     """Fit post-processing on text and attach it to a finished encoder.
 
     --set gives what attach() of the method's class takes in Python, such as --set epsilon=0.1 for whitening.
+
+    Example: st-extras refine whitening demo texts.txt -o whitened --set dimensions=128
     """
     from st_extras import modules
     from st_extras.encoders.loading import with_modules
@@ -70,7 +65,7 @@ def refine(
     arguments = inspect.signature(kind.attach).parameters
     unread = [option for option, argument in _OF_ATTACH.items() if argument not in arguments]
     options.refuse_unread(context, f"is not for {method}", *unread, *({"stock"} - reads))
-    settings = (_LAMBDAS if method == "repal" else {}) | parse_settings("--set", set_ or (), kind.attach)
+    settings = (_LAMBDAS if method == "repal" else {}) | options.parse_settings("--set", set_ or (), kind.attach)
     options.check_column(context, text)
     given = options.encoding(batch_size, device, prompt)
     settings |= {name: value for name, value in given.items() if name in arguments}
@@ -87,7 +82,7 @@ def refine(
     print_result(report | {"settings": fitted.get_config_dict()}, result, as_json=as_json)
 
 
-@repal_app.command("tune", cls=SectionedCommand)
+@repal_app.command("tune")
 def tune_repal(
     encoder: Annotated[str, typer.Argument(help='A folder that "refine repal" saved.')],
     sts: options.Sts,
@@ -131,7 +126,7 @@ def tune_repal(
     print_result(report, f"{found}: {gain}, saved to {output}", as_json=as_json)
 
 
-@repal_app.command("evaluate", cls=SectionedCommand)
+@repal_app.command("evaluate")
 def evaluate_repal(
     encoder: Annotated[str, typer.Argument(help='A folder that "refine repal" or "repal tune" saved.')],
     sts: options.Sts = "hub",

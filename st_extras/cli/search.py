@@ -15,11 +15,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from st_extras.checks import check_not_negative
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, shows_bars, table_console
 from st_extras.cli.evaluate import load_any
-from st_extras.cli.sections import help_sections
 
 if TYPE_CHECKING:
     from st_extras.search import HybridSearch
@@ -30,14 +28,7 @@ _LEAD = 10  # characters shown before the first matching word, where a text is c
 _LONGEST_ID = 24  # characters of an id on a line
 _BETWEEN = 13  # columns of the terminal beside the cells of a table
 
-_SECTIONS = {
-    "Score": ("bm25_weight", "query_prompt", "document_prompt"),
-    "Documents": ("column"),
-    "Running": ("batch_size", "quiet", "as_json", "help"),
-}
 
-
-@help_sections(_SECTIONS, 'st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index')
 def search(
     context: typer.Context,
     encoder: options.AnyEncoder,
@@ -48,11 +39,12 @@ def search(
             "layout), a pattern or a data set id."
         ),
     ],
-    query: Annotated[list[str] | None, typer.Argument(help="What to search for; none: asks, line by line.")] = None,
+    query: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to search for; none: asks, line by line.", callback=options.check_text),
+    ] = None,
     queries: Annotated[str | None, typer.Option(help="File of queries, in place of QUERY.")] = None,
-    top_k: Annotated[
-        int, typer.Option(help="How many documents to show for a query.", callback=options.AT_LEAST_ONE)
-    ] = 10,
+    top_k: Annotated[int, typer.Option(help="How many documents to show for a query.", min=1)] = 10,
     index: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +58,7 @@ def search(
             help=f"Weight of BM25 beside the encoder, such as adapt-search prints; default: found from --queries if "
             f"they are {_FEWEST_QUERIES} or more, else from the queries of a folder in BEIR's layout, else from "
             "sentences of the documents.",
-            callback=options.checked(check_not_negative),
+            min=0,
         ),
     ] = None,
     query_prompt: options.QueryPrompt = None,
@@ -79,6 +71,8 @@ def search(
     """Search documents by an encoder and BM25 together: score = encoder + weight x BM25.
 
     A title is read with its text. Words that match are marked, but for "the" and its like. Needs the extra "search".
+
+    Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index
     """
     from st_extras.text.documents import read_documents, read_queries
     from st_extras.text.folders import find_search_folder

@@ -10,28 +10,14 @@ import typer
 from st_extras.cli import advice, objectives, options
 from st_extras.cli.console import print_json, print_line, print_scores, shows_bars
 from st_extras.cli.evaluate import dev_name, sts_scorer
-from st_extras.cli.options import AT_LEAST_ONE, POSITIVE
-from st_extras.cli.sections import help_sections
 
 if TYPE_CHECKING:
     from st_extras.training import TrainingRun
 
 UNLABELED = "unlabeled"
 """The value of ``--dev`` that chooses the weights by the training sentences only."""
-_SECTIONS = {
-    "The objective": (
-        *("set_", "complementary", "frequencies", "base", "base_set", "warmup_epochs"),
-        *("phrases", "top_k", "augment", "language", "processes"),
-    ),
-    "The encoder": ("pooling", "layers", "max_seq_length", "dropout", "prompt_template", "dtype", "lora"),
-    "The text": ("column", "limit", "keep_duplicates"),
-    "The optimizer": ("loss_learning_rate", "eval_steps", "patience"),
-    "Memory and speed": ("mini_batch_size", "bf16", "gradient_checkpointing", "length_buckets"),
-    "Running": ("seed", "resume", "force", "overwrite", "quiet", "as_json", "help"),
-}
 
 
-@help_sections(_SECTIONS, "st-extras train simcse bert-base-uncased texts.txt -o trained --dev unlabeled")
 def train(
     context: typer.Context,
     objective: Annotated[str, typer.Argument(help=f"What to train with: {', '.join(objectives.LOSSES)}.")],
@@ -43,17 +29,18 @@ def train(
     dev: options.TrainDev = None,
     dev_set: options.DevSet = None,
     test: options.Test = None,
-    batch_size: Annotated[int, typer.Option(help="Sentences per step.", callback=AT_LEAST_ONE)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Sentences per step.", min=1)] = 64,
     mini_batch_size: Annotated[
         int | None,
         typer.Option(
             help="Sentences that the encoder sees at a time, so that a large batch fits into memory; try 64.",
-            callback=AT_LEAST_ONE,
+            min=1,
+            rich_help_panel="Memory and speed",
         ),
     ] = None,
     learning_rate: Annotated[
         float,
-        typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0.", callback=POSITIVE),
+        typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0."),
     ] = 3e-5,
     loss_learning_rate: Annotated[
         float | None,
@@ -61,18 +48,17 @@ def train(
             "--loss-learning-rate",
             "--loss-lr",
             help="Initial learning rate of the loss's own parameters (decoder, head); default: --lr.",
-            callback=POSITIVE,
+            rich_help_panel="Optimizer",
         ),
     ] = None,
-    max_steps: Annotated[
-        int, typer.Option("--steps", help="Number of optimizer steps; -1: train for --epochs.", callback=options.STEPS)
-    ] = -1,
-    epochs: Annotated[float, typer.Option(help="Passes over the text, if --steps is -1.", callback=POSITIVE)] = 1.0,
+    max_steps: Annotated[int, typer.Option("--steps", help="Number of optimizer steps; -1: train for --epochs.")] = -1,
+    epochs: Annotated[float, typer.Option(help="Passes over the text, if --steps is -1.")] = 1.0,
     eval_steps: Annotated[
-        int, typer.Option(help="Steps between evaluations and checkpoints.", callback=AT_LEAST_ONE)
+        int, typer.Option(help="Steps between evaluations and checkpoints.", min=1, rich_help_panel="Optimizer")
     ] = 125,
     patience: Annotated[
-        int | None, typer.Option(help="Stop after N evaluations in a row without improvement.", callback=AT_LEAST_ONE)
+        int | None,
+        typer.Option(help="Stop after N evaluations in a row without improvement.", min=1, rich_help_panel="Optimizer"),
     ] = None,
     max_seq_length: options.MaxLength = None,
     pooling: options.Pooling = None,
@@ -82,7 +68,11 @@ def train(
     dtype: options.Dtype = None,
     length_buckets: options.LengthBuckets = None,
     keep_duplicates: Annotated[
-        bool, typer.Option(help="Allow identical sentences in one batch, where they act as false negatives.")
+        bool,
+        typer.Option(
+            help="Allow identical sentences in one batch, where they act as false negatives.",
+            rich_help_panel=options.TEXT,
+        ),
     ] = False,
     set_: options.Setting = None,
     complementary: objectives.Complementary = None,
@@ -96,15 +86,21 @@ def train(
     language: objectives.Language = None,
     processes: objectives.Processes = None,
     seed: options.Seed = 42,
-    bf16: Annotated[bool, typer.Option(help="Use bfloat16 autocast.")] = False,
+    bf16: Annotated[bool, typer.Option(help="Use bfloat16 autocast.", rich_help_panel="Memory and speed")] = False,
     lora: Annotated[
         int | None,
         typer.Option(
-            help="Train LoRA adapters of rank N and merge them at the end; try 16. Needs peft.", callback=options.LORA
+            help="Train LoRA adapters of rank N and merge them at the end; try 16. Needs peft.",
+            rich_help_panel=options.ENCODER,
         ),
     ] = None,
     gradient_checkpointing: Annotated[
-        bool, typer.Option("--gradient-checkpointing", help="Save memory by computing activations twice.")
+        bool,
+        typer.Option(
+            "--gradient-checkpointing",
+            help="Save memory by computing activations twice.",
+            rich_help_panel="Memory and speed",
+        ),
     ] = False,
     resume: options.Resume = False,
     force: options.Force = False,
@@ -115,6 +111,8 @@ def train(
     """Train an encoder on unlabeled sentences.
 
     The result is saved as a plain SentenceTransformer.
+
+    Example: st-extras train simcse bert-base-uncased texts.txt -o trained --dev unlabeled
     """
     from datasets import disable_progress_bars
 
@@ -132,8 +130,21 @@ def train(
     checkpoint = last_checkpoint(output) if resume else None
     if lora is not None:
         lora_config(lora)
-    # options named like an argument are passed as that argument: to Objective, load_encoder and train_encoder
-    chosen = objectives.Objective(objective, set_ or (), **options.named_like(context, objectives.Objective))
+    chosen = objectives.Objective(
+        objective,
+        set_ or (),
+        mini_batch_size=mini_batch_size,
+        complementary=complementary,
+        frequencies=frequencies,
+        base=base,
+        base_set=base_set,
+        warmup_epochs=warmup_epochs,
+        phrases=phrases,
+        top_k=top_k,
+        augment=augment,
+        language=language,
+        processes=processes,
+    )
     objectives.check_objective(context, chosen)
     maker = objectives.LossMaker(chosen)
     if dev is None or dev == UNLABELED:
@@ -149,7 +160,15 @@ def train(
     if dev is not None and dev != UNLABELED:
         evaluator = evaluation.sts_evaluator(dev_name(dev_set, dev), dev)
     score = (lambda model: {}) if test is None else sts_scorer(test)
-    model = load_encoder(encoder, **options.named_like(context, load_encoder))
+    model = load_encoder(
+        encoder,
+        pooling=pooling,
+        layers=layers,
+        max_seq_length=max_seq_length,
+        dropout=dropout,
+        prompt_template=prompt_template,
+        dtype=dtype,
+    )
     masking = objectives.phrase_masking(chosen, model.tokenizer.mask_token, seed) if objective == "paser" else None
     checked = maker.prepare(model)
     if loss_learning_rate is not None:
@@ -168,12 +187,31 @@ def train(
             print_line(f"Resuming after step {checkpoint.rpartition('-')[2]}, from {checkpoint}.")
         advice.print_before_training(description, sentences, model, chooses=dev is not None)
     before = score(model)
-    settings = options.named_like(context, train_encoder)
-    settings |= {"output": output, "evaluator": evaluator, "show_progress_bar": shows_bars(quiet, as_json)}
-    settings |= {"no_duplicates": objective != "paser" and not keep_duplicates}
-    settings |= {"gradient_checkpointing": True} if gradient_checkpointing else {}
+    memory: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}
     with advice.warnings_repeated():
-        run = train_encoder(model, lambda model: maker.make(model, sentences, batch_size), rows, **settings)
+        run = train_encoder(
+            model,
+            lambda model: maker.make(model, sentences, batch_size),
+            rows,
+            output,
+            evaluator=evaluator,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            loss_learning_rate=loss_learning_rate,
+            max_steps=max_steps,
+            epochs=epochs,
+            eval_steps=eval_steps,
+            patience=patience,
+            seed=seed,
+            bf16=bf16,
+            lora=lora,
+            no_duplicates=objective != "paser" and not keep_duplicates,
+            resume=resume,
+            force=force,
+            overwrite=overwrite,
+            show_progress_bar=shows_bars(quiet, as_json),
+            **memory,
+        )
     after = score(model)
     if run.best is not None and dev is not None and dev != UNLABELED:
         name = str(run.metric).removesuffix("_spearman_cosine")

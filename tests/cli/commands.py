@@ -18,7 +18,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "refine": ("refine", "whitening", "ENC", "TEXT", "-o", "out"),
     "evaluate": ("evaluate", "ENC"),
     "calibrate": ("calibrate", "ENC", "TEXT"),
-    "doctor": ("doctor",),
     "repal tune": ("repal", "tune", "ENC", "--sts", "STS", "-o", "out"),
     "repal evaluate": ("repal", "evaluate", "ENC"),
 }

@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -12,9 +13,9 @@ from st_extras.adaptation.choice import ANY_LOSS
 from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
 from st_extras.adaptation.transforms import STRENGTHS
-from st_extras.cli import adapt as adapt_command
 from st_extras.cli.adapt import _changes
 from tests.adaptation.texts import topical
+from tests.cli.commands import types
 
 pytestmark = pytest.mark.usefixtures("without_picture")
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")
@@ -117,7 +118,7 @@ def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
 
 
 def test_the_strengths_are_those_of_the_transforms():
-    assert tuple(STRENGTHS) == adapt_command.STRENGTHS
+    assert {name for kind in types("adapt")["strength"] for name in get_args(kind)} == {*STRENGTHS}
 
 
 @pytest.mark.parametrize(("budget", "allowed"), [(2.0, ""), (ANY_LOSS, ", any loss is allowed")])

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import logging
 import os
 import re
@@ -44,12 +45,12 @@ def test_other_libraries_are_quiet_unless_the_user_asks(monkeypatch):
 def test_the_list_of_commands_cuts_no_summary(run, words):
     code, out, _ = run(*words, "--help")
     assert code == 0
-    assert "..." not in out.partition("Commands:")[2]
+    assert "..." not in out.partition("Commands")[2].replace("encoder...", "")
 
 
 def test_the_list_of_commands_begins_with_what_most_users_want(run):
     _, out, _ = run("--help")
-    named = re.findall(r"^  ([\w-]+) ", out.partition("Commands:")[2], re.MULTILINE)
+    named = re.findall(r"^│ ([\w-]+) ", out.partition("Commands")[2], re.MULTILINE)
     assert named[:7] == ["demo", "adapt", "adapt-search", "search", "evaluate", "calibrate", "train"]
 
 
@@ -57,9 +58,45 @@ def test_the_list_of_commands_begins_with_what_most_users_want(run):
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("adapt", "ENC", "seed=1.txt", "-o", "out"), "'seed=1.txt'"),
+        (("adapt", "ENC", "text must be", "TEXT", "resume=True.txt", "-o", "out"), "'resume=True.txt'"),
+        (("evaluate", "seed=1/overwrite=True"), "'seed=1/overwrite=True'"),
+        (("adapt", "ENC", "rows.jsonl", "-o", "out"), "['seed=3', 'model is 1 and was 2']"),
+        (("search", "ENC", "TEXT", "a", "--queries", "top_k=3.txt"), "--queries does not go with QUERY"),
+        (("search", "ENC", "TEXT", "--queries", "top_k=3.txt"), "'top_k=3.txt'"),
+        (("adapt-search", "ENC", "TEXT", "--retrieval", "max_line=2", "-o", "out"), "'max_line=2'"),
+    ],
+)
+def test_what_the_user_wrote_is_shown_as_it_is(run, words, said):
+    """A path, a row or a query may look like an argument."""
+    Path("rows.jsonl").write_text('["seed=3", "model is 1 and was 2"]\n')
+    code, _, err = run(*words)
+    assert (code, said in shown(err)[-1]) == (2, True), err
+
+
+def test_log_messages_are_printed_as_they_are(caplog):
+    logging.getLogger("st_extras.losses").warning("Set %s.", "dropout=0.1")
+    assert caplog.messages == ["Set dropout=0.1."]
+
+
+@pytest.mark.parametrize("option", ["--query-prompt", "--document-prompt", ""])
+@pytest.mark.parametrize("wrong", ["caf\udce9", "\ud800"])
+def test_a_query_or_prompt_that_is_no_text(assert_refused, option, wrong):
+    words = ("search", "ENC", "TEXT", *([option, wrong, "a query"] if option else [wrong]))
+    assert_refused(words, f"^Error: {option or 'QUERY'} must be valid text in UTF-8, got '.*ud")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_query(run):
+    code, out, err = run("search", "ENC", "TEXT", "\ufeffa cat", "--json", "--bm25-weight", "0.1")
+    assert (code, json.loads(out)["searches"][0]["query"]) == (0, "a cat"), err
+
+
+@pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (ValueError("steps must be\nsmall, got 3."), 2, "--steps must be small, got 3."),
+        (ValueError("steps must be\nsmall, got 3."), 2, "steps must be small, got 3."),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "x/y"), 2, "'x/y': No such file or directory."),
         (UnicodeDecodeError("utf8", b"\xff", 0, 1, "invalid"), 2, "UnicodeDecodeError: 'utf8' codec can't decode"),
         (OSError(errno.ENOSPC, "No space left on device", "x"), 1, "'x': No space left on device."),
@@ -125,8 +162,10 @@ def test_what_cannot_be_encoded_is_escaped(monkeypatch):
     """A report in a terminal that knows ASCII only must not fail after the work was done."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
-    console.escape_output()
-    console.print_line("caf\xe9 \udcff")
+    monkeypatch.setattr(app, "_quiet_libraries", lambda: None)
+    monkeypatch.setattr(app, "app", lambda *_, **__: console.print_line("caf\xe9 \udcff"))
+    with pytest.raises(SystemExit, match="^0$"):
+        app.main()
     assert written.getvalue() == b"caf\\xe9 \\udcff\n"
 
 

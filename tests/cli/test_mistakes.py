@@ -5,13 +5,17 @@ from typing import Any
 
 import pytest
 
+from st_extras import losses
+from st_extras.cli.options import parse_settings
+from tests.cli.commands import COMMANDS, options, parsed, types
+
 MISTAKES = {
     "adapt ENC none.txt -o out": r"none\.txt",
     "adapt ENC TEXT -o out --dev STS --labeled TSV": "--dev does not go with --labeled",
     "adapt ENC TEXT -o out --dev-set stsb_dev": "--dev-set needs --dev",
     "adapt ENC TEXT -o out --label-column label": "--label-column needs --labeled",
     "adapt ENC TEXT -o out --labeled TSV": "--text-column and --label-column can name others",
-    "adapt ENC TEXT -o out --strength strong": "--strength must be one of 'slight', .*'whitening'",
+    "adapt ENC TEXT -o out --strength strong": "--strength.*'slight', .*'whitening'",
     "adapt ENC TEXT -o out --column text": "--column is not for",
     "adapt-search ENC TEXT -o out --column text": "--column is not for",
     "demo -o FOLDER": "output must be a new or empty folder",
@@ -23,17 +27,20 @@ MISTAKES = {
     "evaluate ENC --retrieval FOLDER --setting all": "--setting does not go with --retrieval",
     "evaluate ENC --mteb STS12 --labeled TSV": "--labeled does not go with --mteb",
     "evaluate ENC --mteb STS12 --retrieval FOLDER": "--retrieval does not go with --mteb",
-    "refine whiten ENC TEXT -o out": "METHOD must be one of",
+    "refine whiten ENC TEXT -o out": "method must be one of",
     "refine sif ENC TEXT -o out --batch-size 32": "--batch-size is not for sif",
     "refine repal ENC TEXT -o out --stock": "--stock is not for repal",
     "repal tune ENC --sts STS -o out": "RepAL attached",
+    "search ENC TEXT -cat": "No such option: -c.* put -- before a text that begins with a hyphen",
+    "adapt ENC": "Missing argument 'text'",
+    "adopt ENC": "No such command 'adopt'",
     "search ENC TEXT cat --queries TEXT": "--queries does not go with QUERY",
-    "search ENC TEXT cat --index FOLDER": "^Error: --index must be new",
-    "train word2vec ENC TEXT -o out": "OBJECTIVE must be one of",
+    "search ENC TEXT cat --index FOLDER": "must be new",
+    "train word2vec ENC TEXT -o out": "objective must be one of",
     "train simcse ENC TEXT -o out --dev-set stsb_dev": "--dev-set needs --dev",
     "train simcse ENC TEXT -o out --steps 4 --epochs 1": "--epochs does not go with --steps",
     "train simcse ENC TEXT -o out --column text": "--column is not for",
-    "train simcse ENC TEXT -o out --resume": "--resume needs a checkpoint",
+    "train simcse ENC TEXT -o out --resume": "resume needs a checkpoint",
     "train simcse ENC TEXT -o out --force": "--force needs --resume",
     "train simcse ENC TEXT -o out --frequencies t": "--frequencies needs the objective slt-fai",
     "train simcse ENC TEXT -o out --top-k 3": "--top-k needs the objective paser",
@@ -43,11 +50,11 @@ MISTAKES = {
 }
 BEFORE_THE_TEXT_IS_READ = {
     "train simcse ENC TEXT -o out --patience 2": "--patience needs --dev",
-    "train simcse ENC TEXT -o out --loss-lr 1e-3": "--loss-learning-rate needs a loss",
+    "train simcse ENC TEXT -o out --loss-lr 1e-3": "loss_learning_rate needs a loss",
     "train simcse ENC TEXT -o out --set temperature=0": "temperature .*0",
-    "train simcse ENC TEXT -o out --set 1x=2": "--set must be NAME=VALUE",
+    "train simcse ENC TEXT -o out --set 1x=2": "--set must be NAME=VALUE with one of .*1x=2",
     "train simcse ENC TEXT -o out --set mini_batch_size=7 --mini-batch-size 5": "--mini-batch-size must not",
-    "train slt-fai ENC TEXT -o out --frequencies t --base adcse --base-set x=1": "--base-set must name",
+    "train slt-fai ENC TEXT -o out --frequencies t --base adcse --base-set x=1": "--base-set must be NAME=VALUE",
     "train slt-fai ENC TEXT -o out --frequencies t --set warmup_steps=7 --warmup-epochs 1": "--warmup-epochs must not",
     "train dclr ENC TEXT -o out --complementary ./none": "'./none' could not be loaded",
     "train slt-fai ENC TEXT -o out --frequencies t": "'t': No such file",
@@ -55,6 +62,34 @@ BEFORE_THE_TEXT_IS_READ = {
     "train paser ENC TEXT -o out --phrases xp": "--phrases must be",
     "train paser ENC TEXT -o out --augment xx": "--augment must be",
 }
+
+
+def test_a_whole_number_may_be_written_as_a_float(monkeypatch):
+    monkeypatch.setattr("st_extras.encoder_names.find_encoder", lambda name: name)
+    value = parsed("search ENC TEXT cat --top-k 3.0")["top_k"]
+    assert (value, type(value)) == (3, int)
+
+
+@pytest.mark.parametrize("value", ["-5", "nan"])
+def test_a_number_out_of_range(assert_refused, value):
+    """Of every option that takes one."""
+    for name, option in options():
+        if types(name)[option.name] & {int, float}:
+            spelled = max(option.opts, key=len)
+            assert_refused((*COMMANDS[name], spelled, value), rf"{spelled}|{option.name}")
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        *(("true", True), ("True", True), ("false", False), ("none", "none"), ("None", None), ("null", None)),
+        *(("2", 2), ("1e2", 100.0), ("0.1", 0.1), ("unit", "unit"), ("[1", "[1"), ("a=b", "a=b"), ("", "")),
+        *(("shuffle+dropout", ["shuffle", "dropout"]), ('["a", "b"]', ["a", "b"])),
+    ],
+)
+def test_the_value_of_a_setting(written, value):
+    read = parse_settings("--set", [f"augmentations={written}"], losses.SimCSELoss)["augmentations"]
+    assert (read, type(read)) == (value, type(value))
 
 
 @pytest.mark.parametrize("line", MISTAKES)

@@ -168,7 +168,6 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "calibrate enc text.csv --queries q.txt --seed 13 --json": {
         "queries": {"sources": ["q.txt"], "queries": QUERIES},
     },
-    "doctor --json": {},
     "evaluate enc --sts D --sets X --sets Y --setting wmean --quiet": {
         "sts": {"source": "D"},
         "sets": {"names": ["X", "Y"]},

@@ -101,7 +101,7 @@ def test_the_index_folder_is_used_again_for_its_documents_and_encoder(run, folde
     heavier = run("search", "ENC", folder, *words, "--bm25-weight", "7")[1]
     assert json.loads(heavier)["bm25_weight"] == 7
     make_encoder(seed=1).save(str(tmp_path / "other"))
-    for encoder, documents, argument in (("ENC", "TEXT", "DOCUMENTS"), (tmp_path / "other", folder, "ENCODER")):
+    for encoder, documents, argument in (("ENC", "TEXT", "documents"), (tmp_path / "other", folder, "model")):
         code, _, err = run("search", encoder, documents, *words)
         assert (code, shown(err)[0].startswith(f"Error: {argument} must be")) == (2, True), err
 

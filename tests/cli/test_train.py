@@ -76,8 +76,8 @@ def test_an_encoder_without_dropout_is_refused_by_equal_views(run, caplog):
     build_decoder(Path("decoder"))
     words = ("train", "simcse", "decoder", "TEXT", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet")
     code, _, err = run(*words)
-    assert (code, "load the encoder with --dropout 0.1" in err, Path("out").exists()) == (2, True, False)
-    assert "load the encoder with --dropout 0.1" in caplog.text
+    assert (code, "load the encoder with dropout=0.1" in err, Path("out").exists()) == (2, True, False)
+    assert "load the encoder with dropout=0.1" in caplog.text
     caplog.clear()
     assert run(*words, "--dropout", "0.1")[0] == 0
     assert "--dropout" not in caplog.text
