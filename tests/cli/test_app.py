@@ -164,7 +164,7 @@ def test_what_cannot_be_encoded_is_escaped(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
     monkeypatch.setattr(app, "_quiet_libraries", lambda: None)
     monkeypatch.setattr(app, "app", lambda *_, **__: console.print_line("caf\xe9 \udcff"))
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         app.main()
     assert written.getvalue() == b"caf\\xe9 \\udcff\n"
 
