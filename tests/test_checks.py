@@ -28,7 +28,6 @@ from st_extras.evaluation import label_scores
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.label_free import LabelFreeComparison
 from st_extras.modules import CorpusStatistics
-from st_extras.plots import plot_embedding_map
 from tests.helpers import draw
 
 NOT_NUMBERS = [True, np.True_, math.nan, -math.inf, np.float32("nan"), 10**400, None, "1", [1], 1j, np.ones(1)]
@@ -102,7 +101,6 @@ TAKE_EMBEDDINGS = {
     "a comparison": lambda rows: LabelFreeComparison([f"text {i} of {i % 7}" for i in range(100)], rows),
     "statistics": lambda rows: CorpusStatistics(np.asarray(rows).shape[1]).update(rows),
     "a table": lambda rows: EmbeddingTable([[i] for i in range(100)], rows),
-    "a map": plot_embedding_map,
 }
 
 

@@ -52,13 +52,12 @@ def calibrate(
     from st_extras.encoders.structure import has_search_routes
     from st_extras.evaluation.unrelated_pairs import encode_pairs
     from st_extras.files import whole_file
-    from st_extras.plots import plot_unrelated_cosines
-    from st_extras.plots.axes import new_axes
+    from st_extras.plots import new_axes, plot_unrelated_cosines
     from st_extras.text import corpus
 
     options.check_column(context, text)
     texts = sample_texts(corpus.stream_sentences(text, column=column), _TEXTS, seed, "text").texts
-    axes: Any = None if picture is None else new_axes(None)  # what is wrong with it is known before anything is encoded
+    axes: Any = None if picture is None else new_axes()  # what is wrong with it is known before anything is encoded
     if picture is not None:
         _check_picture(picture, axes.figure.canvas.get_supported_filetypes())
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
