@@ -26,7 +26,7 @@ from st_extras.encoders import EmbeddingTable, MomentumEncoder, load_encoder
 from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows
 from st_extras.losses import AdCSELoss
-from st_extras.modules import WhiteningPostProcessor
+from st_extras.modules import whitening
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import EDA, PhraseMasking
 from st_extras.text.frequency import FrequencyTable
@@ -209,7 +209,7 @@ def complementary_encoder(
         weights: folder of each method's weights.
     """
     if name == "whitened":
-        return WhiteningPostProcessor.attach(copy.deepcopy(model), epsilon=0.1, corpus=sentences)
+        return whitening(copy.deepcopy(model), sentences, epsilon=0.1)
     return load_encoder(weights[name])
 
 

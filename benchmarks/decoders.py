@@ -20,10 +20,9 @@ from benchmarks.statistics import rank_correlation
 from benchmarks.studies import BASELINE_TEXTS, Options, chosen
 from benchmarks.texts import DEV, spaced, thinned, without_sentences
 from benchmarks.word_baselines import Cosines, cosines_of
-from st_extras.adaptation.extraction import embed_filter
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
-from st_extras.modules.pipeline import with_dense
+from st_extras.modules import embed_filter
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import read_sentences
 
@@ -34,8 +33,7 @@ DEFAULTS = "prefix weighted_avg weighted_mean whitened"
 
 def filtered(folder: Path, fitted: list[str]) -> Cosines:
     """Return the cosines after PromptEOL and EmbedFilter; ``fitted`` is not needed."""
-    model = load_encoder(folder, prompt_template=PROMPT_EOL, pooling="lasttoken", device="cpu")
-    model = with_dense(model, *embed_filter(model))
+    model = embed_filter(load_encoder(folder, prompt_template=PROMPT_EOL, pooling="lasttoken", device="cpu"))
     return cosines_of(lambda texts: model.encode(list(texts)))
 
 

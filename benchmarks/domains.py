@@ -37,14 +37,9 @@ from st_extras.adaptation import CANDIDATES, LinearTransform, adapt
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
 from st_extras.losses import DCLRLoss, SimCSELoss
-from st_extras.modules import (
-    AllButTheTopPostProcessor,
-    CorpusStatistics,
-    LocalityPreservingPostProcessor,
-    RepALPostProcessor,
-    WhiteningPostProcessor,
-)
+from st_extras.modules import CorpusStatistics, RepALPostProcessor
 from st_extras.modules.lambda_search import rank_correlation
+from st_extras.modules.linear import Affine, all_but_the_top_transform, whitening_transform
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import graded_pairs
 from st_extras.samples.encoder import packaged_minilm
@@ -61,19 +56,17 @@ DAMAGED = {name: f"runs/damaged/{name}" for name in ("damaged76", "damaged71")}
 
 
 Texts = Sequence[str]
-Affine = tuple[Tensor, Tensor]
-"""Matrix (D, D') and offset (D',) of v X + b."""
 Facts = dict[str, Any]
 
 
 # --- linear transforms, from the embeddings of texts ---
 
 
-def of_statistics(processor: Callable[[int], Any], embeddings: Tensor, texts: Texts, seed: int) -> Affine:
+def of_statistics(
+    transform: Callable[..., Affine], embeddings: Tensor, texts: Texts, seed: int, **given: Any
+) -> Affine:
     """A step that needs mean and scatter alone."""
-    statistics = CorpusStatistics(embeddings.size(1)).update(embeddings)
-    kernel = processor(embeddings.size(1)).kernel_of(statistics)
-    return kernel, -statistics.mean @ kernel
+    return transform(CorpusStatistics(embeddings.size(1)).update(embeddings), **given)
 
 
 def neighbours(candidate: LinearTransform, embeddings: Tensor, texts: Texts, seed: int) -> Affine:
@@ -82,23 +75,21 @@ def neighbours(candidate: LinearTransform, embeddings: Tensor, texts: Texts, see
 
 
 def locality(embeddings: Tensor, texts: Texts, seed: int) -> Affine:
-    """``LocalityPreservingPostProcessor`` at its defaults."""
+    """``locality_preserving`` at its defaults."""
     found = neighbor_directions(embeddings, tfidf=character_tfidf(texts), seed=seed)
-    defaults = LocalityPreservingPostProcessor(embeddings.size(1))
-    kernel = found.kernel(defaults.power, defaults.recolor)
-    return kernel, -found.mean @ kernel
+    return Affine.centred(found.mean, found.kernel(power=1.0, recolor=0.5))
 
 
 STEPS: dict[str, Callable[[Tensor, Texts, int], Affine]] = {
-    "centred": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=0)),
-    "all-but-the-top 1": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=1)),
-    "all-but-the-top 3": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=3)),
-    "all-but-the-top 10": partial(of_statistics, lambda size: AllButTheTopPostProcessor(size, components=10)),
-    "whitened": partial(of_statistics, WhiteningPostProcessor),
-    "whitened to 256": partial(of_statistics, lambda size: WhiteningPostProcessor(size, min(size, 256))),
-    "whitened to 128": partial(of_statistics, lambda size: WhiteningPostProcessor(size, 128)),
-    "whitened softly 0.1": partial(of_statistics, lambda size: WhiteningPostProcessor(size, epsilon=0.1)),
-    "whitened softly 1": partial(of_statistics, lambda size: WhiteningPostProcessor(size, epsilon=1.0)),
+    "centred": partial(of_statistics, all_but_the_top_transform, components=0),
+    "all-but-the-top 1": partial(of_statistics, all_but_the_top_transform, components=1),
+    "all-but-the-top 3": partial(of_statistics, all_but_the_top_transform, components=3),
+    "all-but-the-top 10": partial(of_statistics, all_but_the_top_transform, components=10),
+    "whitened": partial(of_statistics, whitening_transform),
+    "whitened to 256": partial(of_statistics, whitening_transform, dimensions=256),
+    "whitened to 128": partial(of_statistics, whitening_transform, dimensions=128),
+    "whitened softly 0.1": partial(of_statistics, whitening_transform, epsilon=0.1),
+    "whitened softly 1": partial(of_statistics, whitening_transform, epsilon=1.0),
     "locality": locality,
     **{TRANSFORMS[one.name]: partial(neighbours, one) for one in CANDIDATES},
 }

@@ -31,8 +31,9 @@ from benchmarks.studies import Options, chosen
 from benchmarks.texts import spaced, thinned
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
-from st_extras.modules import CorpusStatistics, RepALPostProcessor, WhiteningPostProcessor, search_lambdas
+from st_extras.modules import CorpusStatistics, RepALPostProcessor, search_lambdas
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, spearman_surface
+from st_extras.modules.linear import whitening_transform
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import read_sentences
 
@@ -148,11 +149,10 @@ def corpus_vectors(model: SentenceTransformer, sentences: Sequence[str], batch_s
 
 
 def fit_whitening(corpus: Array, dimensions: int, epsilon: float) -> Callable[[Array], Array]:
-    """Fit mu and W with the package's own module, and return the whitening as a function of vectors."""
-    processor = WhiteningPostProcessor(corpus.shape[1], dimensions or None, epsilon=epsilon)
-    processor.fit(statistics=CorpusStatistics(corpus.shape[1]).update(corpus))
-    mu, kernel = processor.corpus_mean.double().numpy(), processor.kernel.double().numpy()
-    return lambda vectors: (vectors - mu) @ kernel
+    """Fit mu and W as the package does, and return the whitening as a function of vectors."""
+    statistics = CorpusStatistics(corpus.shape[1]).update(corpus)
+    kernel, offset = (part.numpy() for part in whitening_transform(statistics, epsilon, dimensions or None))
+    return lambda vectors: vectors @ kernel + offset
 
 
 def prepare(vectors: Vectors, corpus: Array, whiten: int | None, epsilon: float = 0.0) -> tuple[Vectors, Array]:

@@ -21,7 +21,7 @@ from benchmarks.studies import Options
 from benchmarks.trained_spaces import cosine_by_level, level_separation
 from st_extras.adaptation import adapt
 from st_extras.evaluation import STSDataset, STSEvaluator, label_scores, load_sts
-from st_extras.modules import WhiteningPostProcessor
+from st_extras.modules import whitening
 from st_extras.samples import labeled_sentences, sample_sentences
 from st_extras.samples.encoder import packaged_minilm, raw_encoder
 
@@ -65,7 +65,7 @@ def encoders() -> dict[str, SentenceTransformer]:
     raw = raw_encoder()
     return {
         "first 3 layers (raw)": raw,
-        "the same, whitened": WhiteningPostProcessor.attach(raw, corpus=sample_sentences()),
+        "the same, whitened": whitening(raw, sample_sentences()),
         "all-MiniLM-L6-v2": SentenceTransformer(packaged_minilm()),
     }
 

@@ -28,7 +28,7 @@ from torch import nn
 
 from benchmarks.records import weights_hash
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
+from st_extras.modules import RepALPostProcessor, whitening
 from st_extras.samples import sample_sentences
 from st_extras.samples.encoder import raw_encoder
 from st_extras.text import PhraseMasking
@@ -105,7 +105,7 @@ def embedding_hashes() -> Iterator[tuple[str, str]]:
     for name, options in repal.items():
         refined = RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=1.0, corpus=corpus, **options)
         yield name, encoding_hash(refined)
-    whitened = WhiteningPostProcessor.attach(model, dimensions=128, corpus=corpus)
+    whitened = whitening(model, corpus, dimensions=128)
     yield "whitening", encoding_hash(whitened)
     both = RepALPostProcessor.attach(whitened, lambda_1=0.3, lambda_2=0, redundancy="pooled")
     yield "whitening+repal", encoding_hash(both)

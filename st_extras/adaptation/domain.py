@@ -38,7 +38,7 @@ from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetai
 from st_extras.adaptation.run import AdaptationRun
 from st_extras.adaptation.scoring import DEV_SCORE, Measure, check_dev, development, general_english
 from st_extras.adaptation.trainings import TRAININGS, seconds_per_text
-from st_extras.adaptation.transforms import CANDIDATES, STRENGTHS, Affine, card_line, transformed, with_transform
+from st_extras.adaptation.transforms import CANDIDATES, STRENGTHS, card_line, transformed
 from st_extras.checks import check_bool, check_choice, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.encoders.dropout import dropout_acts
@@ -47,6 +47,7 @@ from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED
 from st_extras.files import message_line
+from st_extras.modules.linear import Affine, add_linear
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import character_tfidf
 
@@ -209,7 +210,8 @@ def adapt(
         refined = chosen.model
         if chosen.transform is not None:
             line = card_line(chosen.name, len(corpus.fitting), details.general, result.general, points)
-            refined = with_transform(refined, chosen.transform, METHOD, line, CITATIONS["he2003locality"])
+            citation = CITATIONS["he2003locality"]
+            refined = add_linear(refined, chosen.transform, method=METHOD, line=line, citation=citation)
         run.save(refined)
         before, after = corpus.held_out_embeddings, chosen.transformed(chosen.held_out_embeddings)
         details = dataclasses.replace(

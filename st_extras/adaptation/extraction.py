@@ -21,12 +21,13 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 
-from st_extras.adaptation.transforms import Affine, transformed
+from st_extras.adaptation.transforms import transformed
 from st_extras.checks import check_interval
 from st_extras.citations import CITATIONS
 from st_extras.encoders.loading import keep_layers, with_modules, with_pooling
 from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL, set_prompt_template
 from st_extras.modules import CorpusStatistics
+from st_extras.modules.linear import Affine
 
 EMBED_FILTER = ("EmbedFilter", CITATIONS["wu2026unembedding"])
 WHITENING = ("Whitening", CITATIONS["su2021whitening"])

@@ -39,9 +39,10 @@ from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.report import Adaptation, CandidateResult, LanguageModelDetails
 from st_extras.adaptation.run import AdaptationRun
 from st_extras.adaptation.scoring import DEV_SCORE, check_dev, development, general_english
-from st_extras.adaptation.transforms import card_line, with_transform
+from st_extras.adaptation.transforms import card_line
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.modules.linear import add_linear
 
 MOST_TEXTS = 2_500
 """Of the sampled texts, more are not encoded: each has an embedding by every prompt, layer and pooling."""
@@ -162,7 +163,7 @@ def adapt_language_model(
         if chosen.transform is not None:
             line = card_line(chosen.name, len(corpus.fitting), details.general, results[choice.index].general)
             method, citation = chosen.method
-            refined = with_transform(refined, chosen.transform, method, line, citation)
+            refined = add_linear(refined, chosen.transform, method=method, line=line, citation=citation)
         run.save(refined)
         before, after = corpus.held_out_embeddings, chosen.embeddings(grid)[: len(corpus.held_out)]
         details = dataclasses.replace(

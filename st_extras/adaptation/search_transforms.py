@@ -14,19 +14,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Router
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_extras.adaptation.transforms import Affine, LinearTransform, transformed
+from st_extras.adaptation.transforms import LinearTransform, transformed
 from st_extras.citations import CITATIONS
 from st_extras.encoders.prompts import name_prompts
 from st_extras.functional import unit_rows
-from st_extras.modules import pipeline
+from st_extras.modules import model_card
+from st_extras.modules.linear import Affine, add_linear_routes
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import Floats, first_documents
 from st_extras.text.term_weights import character_tfidf
@@ -169,22 +168,11 @@ def ridge_slope(rows: Tensor, values: Tensor) -> Tensor:
 def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
     """Return a model of stock modules with a route for queries and one for documents; weights are shared.
 
-    Plain ``encode`` takes the route of documents. The routes come after the encoder: Sentence Transformers gives
-    modules behind the first one its dtype, and none within it.
+    Plain ``encode`` takes the route of documents.
     """
-    modules: list[Any] = list(model)
-    if isinstance(modules[0], Router):
-        modules[0] = pipeline.shared_module(modules[0], Router)
-        modules[0].default_route = ROUTES[1]
-    while isinstance(modules[-1], Normalize):
-        modules.pop()
-    sides: dict[str, list[Any]] = {name: [Normalize()] for name in ROUTES}
-    for name, transform in zip(ROUTES, (routes.queries, routes.documents), strict=True):
-        if transform is not None:
-            dense = pipeline.as_dense(transform.matrix.T, transform.offset)
-            sides[name].append(dense.to(model.device))
-    refined = pipeline.rebuild_model(model, [*modules, Router(sides, default_route=ROUTES[1]), Normalize()])
-    name_prompts(refined)  # it loads without this package
+    by_route = dict(zip(ROUTES, (routes.queries, routes.documents), strict=True))
+    refined = add_linear_routes(model, by_route, default_route=ROUTES[1])
+    name_prompts(refined)  # as load_encoder does, which is not needed to load this model
     return refined
 
 
@@ -198,5 +186,4 @@ def add_card_line(
         "`encode_query` and `encode_document`; plain `encode` takes a text for a document. In a hybrid search of these "
         f"documents, the score is cosine + {bm25_weight:.4g} x BM25."
     )
-    card: Any = model.model_card_data
-    card.exported = card.exported | {"Search": (line, CITATIONS["he2003locality"])}
+    model_card.add_card_line(model, "Search", line, CITATIONS["he2003locality"])

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.modules import pipeline
+from st_extras.modules.linear import Affine
 from st_extras.modules.neighbor_directions import NeighborDirections
-
-
-class Affine(NamedTuple):
-    """v' = v X + b.
-
-    Attributes:
-        matrix: X, (D, k).
-        offset: b, (k,).
-    """
-
-    matrix: Tensor
-    offset: Tensor
 
 
 def transformed(embeddings: Tensor, transform: Affine | None) -> Tensor:
     """Return (N, k) embeddings after a transform; None: the (N, D) embeddings themselves."""
-    return embeddings if transform is None else embeddings @ transform.matrix + transform.offset
+    return embeddings if transform is None else transform.apply(embeddings)
 
 
 @dataclass(frozen=True)
@@ -74,24 +60,6 @@ CANDIDATES = (
 """What is tried without training, the gentlest first."""
 STRENGTHS = {one.name.partition(" ")[0]: one.name for one in CANDIDATES}
 """Names of the candidates, by how strong they are."""
-
-
-def with_transform(
-    model: SentenceTransformer, transform: Affine, method: str, line: str, citation: str
-) -> SentenceTransformer:
-    """Return a model with the transform before a final Normalize module, as a stock ``Dense``; weights are shared.
-
-    Args:
-        model: the encoder; it is not changed.
-        transform: what follows it.
-        method: its name in the model card.
-        line: of the model card.
-        citation: of the method, BibTeX.
-    """
-    refined = pipeline.with_dense(model, *transform)
-    card: Any = refined.model_card_data
-    card.exported = card.exported | {method: (line, citation)}
-    return refined
 
 
 def card_line(

@@ -133,7 +133,7 @@ def parse_settings(option: str, pairs: Sequence[str], target: Any) -> dict[str, 
 
 
 _ELSEWHERE = (
-    *("self", "model", "corpus", "statistics", "generator", "batch_size", "encode_options"),
+    *("self", "model", "corpus", "sentences", "generator", "batch_size", "encode_options", "show_progress_bar"),
     *("frequency_table", "complementary_model", "complementary_table", "base_loss"),
 )
 """Arguments that have an option of their own, or none on the command line."""

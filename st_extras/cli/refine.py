@@ -13,16 +13,16 @@ from st_extras.cli import options
 from st_extras.cli.console import print_result, print_scores
 from st_extras.cli.evaluate import dev_name, load_any, sts_scorer
 
-_METHODS: dict[str, tuple[str, set[str]]] = {
-    "whitening": ("WhiteningPostProcessor", {"stock"}),
-    "all-but-the-top": ("AllButTheTopPostProcessor", {"stock"}),
-    "locality-preserving": ("LocalityPreservingPostProcessor", {"stock"}),
-    "sif": ("SIFPooling", set()),
-    "repal": ("RepALPostProcessor", set()),
+_METHODS = {
+    "whitening": "whitening",
+    "all-but-the-top": "all_but_the_top",
+    "locality-preserving": "locality_preserving",
+    "sif": "SIFPooling",
+    "repal": "RepALPostProcessor",
 }
-"""The class of each method, and which of the options that not all have in common it reads."""
-_OF_ATTACH = {"batch_size": "batch_size", "device": "encode_options", "prompt": "encode_options"}
-"""The argument of ``attach`` that other such options set; not every class takes it."""
+"""The function of each method that is a linear layer, or its class, which has ``attach``."""
+_ENCODING = {"batch_size": "batch_size", "device": "encode_options", "prompt": "encode_options"}
+"""The argument of a method that such an option sets; sif takes none of them."""
 _LAMBDAS = {"lambda_1": 0.5, "lambda_2": 1.0}
 """RepAL's weights where none are given: ``attach`` has no default, and "repal tune" finds better ones."""
 
@@ -37,9 +37,6 @@ def refine(
     text: options.Text,
     output: options.Output,
     set_: options.Setting = None,
-    stock: Annotated[
-        bool, typer.Option("--stock", help="Save as a stock Dense layer, which loads without this package.")
-    ] = False,
     batch_size: options.EncodeBatch = 32,
     device: options.Devices = None,
     prompt: options.Prompt = None,
@@ -49,37 +46,30 @@ def refine(
 ) -> None:
     """Fit post-processing on text and attach it to a finished encoder.
 
-    --set gives what attach() of the method's class takes in Python, such as --set epsilon=0.1 for whitening.
+    --set gives what the method takes in Python, such as --set epsilon=0.1 for whitening.
 
     Example: st-extras refine whitening demo texts.txt -o whitened --set dimensions=128
     """
     from st_extras import modules
-    from st_extras.encoders.loading import with_modules
     from st_extras.text import corpus
     from st_extras.training import check_output
 
     check_output(output, overwrite=overwrite)
     check_choice("method", method, tuple(_METHODS))
-    name, reads = _METHODS[method]
-    kind = getattr(modules, name)
-    arguments = inspect.signature(kind.attach).parameters
-    unread = [option for option, argument in _OF_ATTACH.items() if argument not in arguments]
-    options.refuse_unread(context, f"is not for {method}", *unread, *({"stock"} - reads))
-    settings = (_LAMBDAS if method == "repal" else {}) | options.parse_settings("--set", set_ or (), kind.attach)
+    kind = getattr(modules, _METHODS[method])
+    attach = getattr(kind, "attach", kind)
+    arguments = inspect.signature(attach).parameters
+    unread = [option for option, argument in _ENCODING.items() if argument not in arguments]
+    options.refuse_unread(context, f"is not for {method}", *unread)
+    settings = (_LAMBDAS if method == "repal" else {}) | options.parse_settings("--set", set_ or (), attach)
     options.check_column(context, text)
     given = options.encoding(batch_size, device, prompt)
     settings |= {name: value for name, value in given.items() if name in arguments}
-    settings["corpus"] = corpus.stream_sentences(text, column=column)
-    attached = kind.attach(load_any(encoder), **settings)
-    fitted = _module(attached, kind)
-    if stock:
-        attached = with_modules(attached, [part.to_dense() if part is fitted else part for part in attached])
-    _save(attached, output)
-    report: dict[str, Any] = {"method": method, "sentences": fitted.corpus_size, "stock": stock, "output": str(output)}
-    stocks = all(type(part).__module__.startswith("sentence_transformers.") for part in attached)
-    how = f'{"SentenceTransformer" if stocks else "st_extras.load"}("{output}")'
-    result = f"Fitted on {fitted.corpus_size} sentences, saved to {output}: {how}"
-    print_result(report | {"settings": fitted.get_config_dict()}, result, as_json=as_json)
+    settings["sentences" if attach is kind else "corpus"] = corpus.stream_sentences(text, column=column)
+    _save(attach(load_any(encoder), **settings), output)
+    load = "SentenceTransformer" if attach is kind else "st_extras.load"
+    report = {"method": method, "output": str(output)}
+    print_result(report, f'Saved to {output}: {load}("{output}")', as_json=as_json)
 
 
 @repal_app.command("tune")

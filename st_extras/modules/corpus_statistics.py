@@ -1,9 +1,8 @@
-"""What post-processing is fitted on: count, mean and scatter of a corpus's embeddings, which can be merged."""
+"""What post-processing is fitted on: count, mean and scatter of a corpus's embeddings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from os import PathLike
 from typing import Any
 
 import torch
@@ -11,17 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_rows
-from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
-from st_extras.files import Expected, read_tensors, write_tensors
 from st_extras.modules import pipeline
-
-_METADATA = {"format": "st-extras corpus statistics"}
-_TENSORS = {
-    "count": Expected((), torch.int64),
-    "mean": Expected(("D",), torch.float64),
-    "scatter": Expected(("D", "D"), torch.float64),
-    "probes": Expected((len(PROBES), "D"), torch.float32),
-}
 
 MIN_RELATIVE_VARIANCE = 1e-10
 """Directions with less variance, relative to the largest, are rounding noise."""
@@ -30,10 +19,9 @@ MIN_RELATIVE_VARIANCE = 1e-10
 class CorpusStatistics:
     """Count, mean and scatter of the embeddings of a corpus: all that whitening and its family are fitted on.
 
-    A corpus of any size is read once in flat memory. It can be split into shards that are encoded on different
-    machines: the sum of their statistics is that of the whole corpus, to rounding.
+    A corpus of any size is read once in flat memory.
 
-    Equation: n; mu = sum v / n; S = sum (v - mu)(v - mu)^T. Two parts a and b are merged by Chan's update, which loses
+    Equation: n; mu = sum v / n; S = sum (v - mu)(v - mu)^T. A chunk b is added to a by Chan's update, which loses
     no digits however far mu is from 0: mu = mu_a + d n_b / n and S = S_a + S_b + d d^T n_a n_b / n, d = mu_b - mu_a.
 
     Args:
@@ -44,26 +32,20 @@ class CorpusStatistics:
         count: number of embeddings (n).
         mean: (D,) float64 (mu).
         scatter: (D, D) float64, about the mean (S); divided by n - 1 it is the covariance.
-        fingerprint: the encoder and prompt of the embeddings, if ``compute`` made them; None: unknown.
 
     Works with:
-        Every SentenceTransformer. Statistics of different encoders or prompts are neither merged nor fitted on: two
-        probe texts are embedded by ``compute`` and compared, up to 5 % of their length, so that other hardware or
-        precision is no other encoder.
+        Every SentenceTransformer.
 
     Example:
-        >>> from st_extras.modules import CorpusStatistics, WhiteningPostProcessor
+        >>> from st_extras.modules import CorpusStatistics
         >>> from st_extras.samples import sample_sentences
         >>> from st_extras.samples.encoder import raw_encoder
         >>> encoder, corpus = raw_encoder(), sample_sentences()
-        >>> CorpusStatistics.compute(encoder, corpus[:300]).save("a.safetensors")  # on one machine
-        >>> CorpusStatistics.compute(encoder, corpus[300:600]).save("b.safetensors")  # on another
-        >>> whole = CorpusStatistics.load("a.safetensors") + CorpusStatistics.load("b.safetensors")
-        >>> whole
+        >>> statistics = CorpusStatistics.compute(encoder, corpus[:600])
+        >>> statistics
         CorpusStatistics(count=600, embedding_dimension=384)
-        >>> model = WhiteningPostProcessor.attach(encoder, dimensions=64, statistics=whole)
-        >>> model.get_embedding_dimension()
-        64
+        >>> statistics.mean.shape, statistics.scatter.shape
+        (torch.Size([384]), torch.Size([384, 384]))
     """
 
     def __init__(self, embedding_dimension: int) -> None:
@@ -71,7 +53,6 @@ class CorpusStatistics:
         self.count = 0
         self.mean = torch.zeros(self.embedding_dimension, dtype=torch.float64)
         self.scatter = torch.zeros(self.embedding_dimension, self.embedding_dimension, dtype=torch.float64)
-        self.fingerprint: EncoderFingerprint | None = None
 
     def __repr__(self) -> str:
         return f"CorpusStatistics(count={self.count}, embedding_dimension={self.embedding_dimension})"
@@ -110,63 +91,6 @@ class CorpusStatistics:
             self._merge(len(rows), mean, centred.T @ centred)
         return self
 
-    def __add__(self, other: Any) -> CorpusStatistics:
-        """Return the statistics of both corpora together.
-
-        Raises:
-            ValueError: if the other ones have another dimension, or came from another encoder or prompt.
-        """
-        if not isinstance(other, CorpusStatistics):
-            return NotImplemented
-        if other.embedding_dimension != self.embedding_dimension:
-            raise ValueError(
-                "statistics must have one embedding dimension to be merged, got "
-                f"{self.embedding_dimension} and {other.embedding_dimension}."
-            )
-        if self.fingerprint is not None and other.fingerprint is not None:
-            difference = self.fingerprint.difference(other.fingerprint)
-            if difference is not None:
-                raise ValueError(f"statistics must come from one encoder and prompt to be merged, got {difference}.")
-        whole = CorpusStatistics(self.embedding_dimension)
-        whole.count, whole.mean, whole.scatter = self.count, self.mean.clone(), self.scatter.clone()
-        whole._merge(other.count, other.mean, other.scatter)
-        known = [part.fingerprint for part in (self, other) if part.count]
-        whole.fingerprint = known[0] if known and None not in known else None
-        return whole
-
-    def __radd__(self, other: Any) -> CorpusStatistics:  # sum() starts from 0
-        return self if isinstance(other, int) and other == 0 else NotImplemented
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file; ``path`` appears only when it is complete.
-
-        Raises:
-            OSError: if the file cannot be written.
-        """
-        tensors, metadata = {"count": torch.tensor(self.count), "mean": self.mean, "scatter": self.scatter}, _METADATA
-        if self.fingerprint is not None:
-            tensors["probes"] = self.fingerprint.probes
-            metadata = metadata | {"prompt": self.fingerprint.prompt, "max_seq_length": self.fingerprint.max_seq_length}
-        write_tensors(path, tensors, metadata)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> CorpusStatistics:
-        """Read a file of :meth:`save`.
-
-        Raises:
-            ValueError: if there is no such file, or it is damaged or another one.
-        """
-        must = {"what": "a file of CorpusStatistics.save", "remedy": "compute it again"}
-        tensors, metadata = read_tensors(path, _TENSORS, **must, metadata=_METADATA, optional=("probes",))
-        statistics = cls(len(tensors["mean"]))
-        statistics.count, statistics.mean = int(tensors["count"]), tensors["mean"]
-        statistics.scatter = tensors["scatter"]
-        if "probes" in tensors:
-            statistics.fingerprint = EncoderFingerprint(
-                metadata["prompt"], metadata["max_seq_length"], tensors["probes"]
-            )
-        return statistics
-
     @classmethod
     def compute(
         cls,
@@ -192,40 +116,20 @@ class CorpusStatistics:
                 the sentence), or a setting is not allowed.
         """
         modules, _ = pipeline.split_before_normalize(model)
-        prompt = pipeline.prompt_text(model, encode_options)
         with pipeline.part_of_model(model, modules, encode_options) as encoder:
-            fingerprint = EncoderFingerprint.of(encoder, prompt)
-            statistics = cls.gather(encoder, sentences, batch_size, show_progress_bar)
-        statistics.fingerprint = fingerprint
-        return statistics
+            return cls.gather(encoder, sentences, batch_size, show_progress_bar)
 
     @classmethod
     def gather(
         cls, encoder: SentenceTransformer, sentences: Any, batch_size: int, show_progress_bar: bool
     ) -> CorpusStatistics:
-        """Return the statistics of the embeddings of ``sentences``, as :meth:`compute` does, without fingerprint."""
+        """Return the statistics of the embeddings of ``sentences``, by a whole encoder."""
         chunks = pipeline.stream_embeddings(encoder, sentences, batch_size, show_progress_bar)
         first = next(chunks)
         statistics = cls(first.shape[1]).update(first)
         for embeddings in chunks:
             statistics.update(embeddings)
         return statistics
-
-    def check_fingerprint(self, encoder: SentenceTransformer, prompt: str) -> None:
-        """Check that these are statistics of embeddings by ``encoder`` with ``prompt``, where that is known.
-
-        Raises:
-            ValueError: if they came from another encoder or prompt; the message names the difference.
-        """
-        if self.fingerprint is None:
-            return
-        difference = self.fingerprint.difference(EncoderFingerprint.of(encoder, prompt))
-        if difference is None:
-            return
-        own, remedy = self.fingerprint.prompt, ""
-        if prompt != own:
-            remedy = f": give prompt={own!r} here too (in Python by encode_options), if encode will get that prompt"
-        raise ValueError(f"statistics must come from the encoder that they are used for, got {difference}{remedy}.")
 
     def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> None:
         """Add ``count`` embeddings by Chan's update, without the cancellation of E[vv] - E[v]E[v]."""

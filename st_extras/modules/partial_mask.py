@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,8 +17,7 @@ from torch import Tensor, nn
 from st_extras.checks import check_choice
 from st_extras.encoders.structure import check_mask_token
 from st_extras.modules.masked_pooling import POOLED, MaskedCopyPooling, check_offsets, copy_pooling, tokens_of_spans
-from st_extras.modules.pipeline import first_encoder, replace_modules, shared_module
-from st_extras.modules.saving import find_saved_file, read_settings, write_settings
+from st_extras.modules.pipeline import OF_THE_HUB, first_encoder, replace_modules, shared_module
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
 from st_extras.text.words import replace_spans
 
@@ -201,21 +201,20 @@ class PartialMaskTransformer(Transformer):
         """
         keywords = extractor_config(self.extractor)
         super().save(output_path, *args, safe_serialization=safe_serialization, **kwargs)
-        write_settings(Path(output_path, _KEYWORDS_FILE), keywords)
+        Path(output_path, _KEYWORDS_FILE).write_text(json.dumps(keywords, ensure_ascii=False, indent=2), "utf8")
 
     @classmethod
     def load(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> PartialMaskTransformer:
         """Load the encoder and its keyword extractor from a folder or the Hub.
 
         Raises:
-            ValueError: if the file of keywords is missing, broken, of another version or holds a wrong setting.
+            ValueError: if the file of keywords is missing, or holds a wrong setting.
         """
-        path = find_saved_file(cls, _KEYWORDS_FILE, model_name_or_path, kwargs)
-        settings = read_settings(path)
-        try:
-            extractor = build_extractor(settings)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}: {error}") from None
+        hub = {name: kwargs[name] for name in OF_THE_HUB if name in kwargs}
+        path = cls.load_file_path(model_name_or_path, _KEYWORDS_FILE, **hub)
+        if path is None:
+            raise ValueError(f"{model_name_or_path} must contain {_KEYWORDS_FILE}: save the whole model again.")
+        extractor = build_extractor(json.loads(Path(path).read_text("utf8")))
         module = super().load(model_name_or_path, *args, **kwargs)
         module.extractor = extractor
         return module
@@ -236,7 +235,7 @@ def masking_modules(
     if type(first) is not Transformer:
         raise ValueError(
             f"model must start with Sentence Transformers' own Transformer module, got {type(first).__name__}: use "
-            "WhiteningPostProcessor or AllButTheTopPostProcessor, which work on any embeddings."
+            "whitening or all_but_the_top, which work on any embeddings."
         )
     masking = shared_module(first, PartialMaskTransformer)
     masking.configure(extractor, redundancy, on_missing_mask)

@@ -8,11 +8,11 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Module, Normalize, Router, Transformer
+from sentence_transformers.base.modules import Module, Normalize, Router, Transformer
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_instance, shown
@@ -24,11 +24,14 @@ from st_extras.functional import finite_rows
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
 
+_Module = TypeVar("_Module", bound=Module)
 _CHUNK = 2048
 _LARGEST_BATCH = 2**20
 ROUNDING = 1e-6
 """Relative difference up to which two embeddings are equal: the rounding of batches of other sizes."""
 _LARGEST_DIMENSION = 2**16
+OF_THE_HUB = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
+"""Arguments of a module's ``load`` that say where its files are."""
 _FIXED = {"batch_size", "show_progress_bar", "output_value", "precision", "normalize_embeddings", "truncate_dim"}
 
 
@@ -92,26 +95,6 @@ def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module],
     return modules[:cut], modules[cut:]
 
 
-def with_dense(model: SentenceTransformer, matrix: Tensor, offset: Tensor) -> SentenceTransformer:
-    """Return a new model: ``model`` with v -> v matrix + offset before a final ``Normalize``, as a stock ``Dense``.
-
-    Args:
-        model: it is not changed; weights are shared.
-        matrix: (D, k).
-        offset: (k,).
-    """
-    modules, normalize = split_before_normalize(model)
-    return rebuild_model(model, [*modules, as_dense(matrix.T, offset).to(model.device), *normalize])
-
-
-def as_dense(weight: Tensor, bias: Tensor) -> Dense:
-    """Return x -> weight x + bias as a stock ``Dense`` module, which loads without this package."""
-    size_out, size_in = weight.shape
-    weight, bias = weight.float().contiguous(), bias.float()
-    with torch.random.fork_rng(devices=[]):  # Dense draws weights before it takes these
-        return Dense(size_in, size_out, activation_function=None, init_weight=weight, init_bias=bias)
-
-
 def first_encoder(modules: Sequence[Any]) -> Any:
     """Return the module that reads the texts, also inside a Router's first route; None without modules."""
     first: Any = next(iter(modules), None)
@@ -125,10 +108,10 @@ def replace_modules(modules: Sequence[nn.Module], replacement: Callable[[Any], n
 
     def replaced(module: Any) -> nn.Module:
         if id(module) not in done:
-            done[id(module)] = routed(module) if isinstance(module, Router) else replacement(module)
+            done[id(module)] = with_routes_replaced(module) if isinstance(module, Router) else replacement(module)
         return done[id(module)]
 
-    def routed(router: Any) -> nn.Module:
+    def with_routes_replaced(router: Any) -> nn.Module:
         twin: nn.Module = shared_module(router, type(router))
         twin.sub_modules = nn.ModuleDict(
             {name: nn.Sequential(*map(replaced, route)) for name, route in router.sub_modules.items()}
@@ -147,6 +130,23 @@ def shared_module(module: Any, cls: Any) -> Any:
     if isinstance(module, Transformer):
         shared._prompt_length_mapping = {}
     return shared
+
+
+# --- saving and loading a module: its settings and its buffers, as Sentence Transformers' own modules do ---
+
+
+def save_module(module: Module, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+    """Save a module's settings and buffers (an implementation of ``Module.save``)."""
+    module.save_config(output_path)
+    module.save_torch_weights(output_path, safe_serialization=safe_serialization)
+
+
+def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _Module:
+    """Load a module's settings and buffers from a folder or the Hub (an implementation of ``Module.load``)."""
+    hub = {name: kwargs[name] for name in OF_THE_HUB if name in kwargs}
+    module = cls(**cls.load_config(model_name_or_path, **hub))
+    loaded: _Module = cls.load_torch_weights(model_name_or_path, model=module, **hub)
+    return loaded
 
 
 # --- passes through part of a model: the options of ``encode``, one pool for all chunks ---
@@ -282,17 +282,6 @@ def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str], before
     if not finite.all():
         i = int((~finite).int().argmax())
         raise ValueError(f"the embedding of sentence {before + i} is not finite (NaN or infinity): {sentences[i]!r}.")
-
-
-def check_one_given(sentences: Any, statistics: Any) -> None:
-    """Check that a fit gets sentences or statistics of them.
-
-    Raises:
-        ValueError: if it gets both or neither.
-    """
-    if (sentences is None) == (statistics is None):
-        found = "neither" if statistics is None else "both"
-        raise ValueError(f"sentences or statistics must be given, and only one of them, got {found}.")
 
 
 def check_fitted(module: Any, purpose: str) -> None:

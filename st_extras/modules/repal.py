@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,19 +11,20 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
-from st_extras.checks import check_weight
+from st_extras.checks import check_count, check_weight
 from st_extras.citations import CITATIONS
+from st_extras.encoders.structure import embedding_dimension
 from st_extras.modules import lambda_search, partial_mask, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
-from st_extras.modules.post_processor import LinearPostProcessor, PostProcessor, attach_transform
+from st_extras.modules.model_card import renew_card
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.keywords import build_extractor
 
 logger = logging.getLogger(__name__)
 
 
-class RepALPostProcessor(PostProcessor):
+class RepALPostProcessor(Module):
     """Subtract from each sentence embedding what is redundant in it, without training or labels.
 
     It subtracts the embedding of the sentence with its keywords masked, which holds only trivial words, and the mean
@@ -35,13 +35,20 @@ class RepALPostProcessor(PostProcessor):
 
     Equation 3: v' = f(x) - lambda_1 f(x*) - lambda_2 mean_corpus(f), where x* is x with its keywords masked.
 
-    ``attach`` builds the pipeline [PartialMaskTransformer, Pooling, ..., RepALPostProcessor(, Normalize)].
+    ``attach`` puts it into a model, or ``SentenceTransformer(modules=[*model, RepALPostProcessor(...)])``. The new
+    model's encoder is then a ``PartialMaskTransformer``, which makes the masked copies; the given one stays as it is.
 
     Args:
         embedding_dimension: D, size of the embeddings.
         lambda_1: weight of the sentence term, >= 0 (lambda_1). At 0, no masked copy is made or encoded.
         lambda_2: weight of the corpus term, >= 0 (lambda_2). Above 0 it needs a corpus mean: call ``fit``.
         corpus_size: number of sentences that the mean was computed from; 0 if not fitted.
+        keywords: "jieba" (the paper), "rake", or what ``st_extras.text.keywords.build_extractor`` accepts.
+        redundancy: how f(x*) is found: "encoder" (the paper) or "pooled".
+        on_missing_mask: for a tokenizer without a mask token, "error" or "delete" (the keywords instead).
+
+    Attributes:
+        corpus_mean: (D,), the mean embedding of the sentences that it was fitted on.
 
     Works with:
         Any model that starts with a ``Transformer`` or a Router whose routes share one (its default route encodes the
@@ -68,15 +75,28 @@ class RepALPostProcessor(PostProcessor):
 
     citation = CITATIONS["shen2023repal"]
     config_keys: list[str] = ["embedding_dimension", "lambda_1", "lambda_2", "corpus_size"]  # noqa: RUF012
+    corpus_mean: Tensor
     lambda_1: float
     lambda_2: float
 
     def __init__(
-        self, embedding_dimension: int, lambda_1: float = 0.0, lambda_2: float = 0.0, corpus_size: int = 0
+        self,
+        embedding_dimension: int,
+        lambda_1: float = 0.0,
+        lambda_2: float = 0.0,
+        corpus_size: int = 0,
+        *,
+        keywords: Any = "jieba",
+        redundancy: str = "encoder",
+        on_missing_mask: str = "error",
     ) -> None:
-        super().__init__(embedding_dimension, corpus_size)
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.embedding_dimension = pipeline.check_size(embedding_dimension)
         self.lambda_1 = lambda_1
         self.lambda_2 = lambda_2
+        self.corpus_size = check_count("corpus_size", corpus_size)
+        self.register_buffer("corpus_mean", torch.zeros(self.embedding_dimension))
+        self._masking = {"keywords": keywords, "redundancy": redundancy, "on_missing_mask": on_missing_mask}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("lambda_1", "lambda_2"):
@@ -132,11 +152,20 @@ class RepALPostProcessor(PostProcessor):
             )
         if isinstance(keywords, str) and keywords == "tfidf" and corpus is not None:
             corpus = list(iterate_sentences(corpus))  # read twice
-        settings: dict[str, Any] = {"extractor": build_extractor(keywords, corpus), "redundancy": redundancy}
-        masked = partial(partial_mask.masking_modules, **settings, on_missing_mask=on_missing_mask)
-        build = partial(RepALPostProcessor, lambda_1=lambda_1, lambda_2=lambda_2)
-        above = (LinearPostProcessor,)
-        return attach_transform(model, build, corpus, None, batch_size, encode_options, above=above, change=masked)
+        pipeline.check_encode_options(encode_options)
+        modules, normalize = pipeline.split_before_normalize(model)
+        module = RepALPostProcessor(
+            embedding_dimension(model),
+            lambda_1,
+            lambda_2,
+            keywords=build_extractor(keywords, corpus),
+            redundancy=redundancy,
+            on_missing_mask=on_missing_mask,
+        )
+        attached = pipeline.rebuild_model(model, [*modules, module, *normalize])
+        if corpus is not None:
+            module.fit(corpus, batch_size=batch_size, encode_options=encode_options)
+        return attached
 
     @staticmethod
     def detach(model: SentenceTransformer) -> SentenceTransformer:
@@ -144,22 +173,64 @@ class RepALPostProcessor(PostProcessor):
         modules = [module for module in model if not isinstance(module, RepALPostProcessor)]
         return pipeline.rebuild_model(model, partial_mask.plain_modules(modules))
 
-    def gather(
-        self, sentences: Any, batch_size: int, show_progress_bar: bool, encode_options: Mapping[str, Any] | None
-    ) -> Any:
-        """Return the statistics of ``sentences``; unless the sentence term is off, their keywords are checked."""
-        sentences = iterate_sentences(sentences)
-        first = pipeline.first_encoder(pipeline.modules_before(self))
-        if self.wants_masked_copies and isinstance(first, partial_mask.PartialMaskTransformer):
-            sentences = first.watched(sentences, refuse=True)
-        return super().gather(sentences, batch_size, show_progress_bar, encode_options)
+    def on_model_ready(self, model: Any) -> None:
+        """Let the encoder of the model around this module make masked copies, unless it does, as in a saved model.
 
-    def take(self, statistics: CorpusStatistics) -> None:
-        """Set the corpus mean (equation 2)."""
+        Raises:
+            ValueError: if the model has RepAL already, its encoder cannot make them, or a setting does not fit it.
+        """
+        pipeline.remember_model(self, model)
+        before = pipeline.modules_before(self)
+        if any(isinstance(module, RepALPostProcessor) for module in before):
+            raise ValueError(
+                "model must not have RepALPostProcessor attached already: RepALPostProcessor.detach removes it."
+            )
+        if isinstance(pipeline.first_encoder(before), partial_mask.PartialMaskTransformer):
+            return
+        masking = self._masking | {"extractor": build_extractor(self._masking["keywords"])}
+        del masking["keywords"]
+        for place, module in enumerate(partial_mask.masking_modules(before, **masking)):
+            model[place] = module
+        pipeline.first_encoder(list(model)).make_copies_for(self)
+
+    def fit(
+        self,
+        sentences: Iterable[str],
+        *,
+        batch_size: int = 32,
+        show_progress_bar: bool = False,
+        encode_options: Mapping[str, Any] | None = None,
+    ) -> RepALPostProcessor:
+        """Take the corpus mean (equation 2) over ``sentences``.
+
+        Unless the sentence term is off, their keywords are checked, see ``PartialMaskTransformer.watched``.
+
+        Args:
+            sentences: any iterable or data set with one text column, of any size, read once in flat memory.
+            batch_size: sentences per forward pass.
+            show_progress_bar: whether to show the progress of encoding.
+            encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+
+        Raises:
+            ValueError: if there are no sentences, or an embedding is not finite (the error names the sentence).
+        """
+        texts, before = iterate_sentences(sentences), pipeline.modules_before(self)
+        first = pipeline.first_encoder(before)
+        if self.wants_masked_copies and isinstance(first, partial_mask.PartialMaskTransformer):
+            texts = first.watched(texts, refuse=True)
+        plain = partial_mask.plain_modules(before)
+        with pipeline.part_of_model(pipeline.model_of(self), plain, encode_options) as encoder:
+            statistics = CorpusStatistics.gather(encoder, texts, batch_size, show_progress_bar)
         if not statistics.varies:
             count = statistics.count
             logger.warning("The %d sentences have one embedding: the corpus mean is that of one sentence.", count)
-        self.corpus_mean.copy_(statistics.mean)
+        self._set_mean(statistics.mean, statistics.count)
+        return self
+
+    def _set_mean(self, mean: Tensor, count: int) -> None:
+        self.corpus_mean.copy_(mean)
+        self.corpus_size = count
+        renew_card(pipeline.model_of(self))
 
     def parts(
         self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
@@ -206,29 +277,12 @@ class RepALPostProcessor(PostProcessor):
         embeddings, redundant = self.parts(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
         if not self.corpus_size:
             logger.info("RepAL is not fitted: the corpus mean is computed from the sentences of the pairs.")
-            self.corpus_mean.copy_(embeddings.double().mean(dim=0))
-            self.corpus_size = len(texts)
+            self._set_mean(embeddings.double().mean(dim=0), len(texts))
         sides, mean = lambda_search.pair_sides(embeddings, redundant), self.corpus_mean.double().cpu().numpy()
         result = lambda_search.search_lambdas(*sides, mean, scores, lambda_1_grid, lambda_2_grid, groups)
         self.lambda_1, self.lambda_2 = result.lambda_1, result.lambda_2
-        self.finish(self.corpus_size)
+        renew_card(pipeline.model_of(self))
         return result
-
-    def to_dense(self, lambda_2: float | None = None) -> Module:
-        """Export the corpus term as a stock ``Dense`` module (identity and bias), which loads without this package.
-
-        Args:
-            lambda_2: weight of the corpus term. None: this module's own, whose ``lambda_1`` must then be 0.
-        """
-        if lambda_2 is None and self.lambda_1 != 0:
-            raise ValueError(
-                f"lambda_1 must be 0 to export a Dense module, which sees no text, got lambda_1={self.lambda_1!r}: "
-                "set it to 0 (after tune with lambda_1_grid=[0]), or give lambda_2 to export the corpus term alone."
-            )
-        weight = self.lambda_2 if lambda_2 is None else check_weight("lambda_2", lambda_2)
-        if weight != 0:
-            pipeline.check_fitted(self, f"lambda_2={weight!r}")
-        return pipeline.as_dense(torch.eye(self.embedding_dimension), -weight * self.corpus_mean.float().cpu())
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Refine ``sentence_embedding``: (2B, D), the masked copies last, -> (B, D). Other batch tensors are halved."""
@@ -250,3 +304,14 @@ class RepALPostProcessor(PostProcessor):
             embedding = embedding - self.lambda_2 * self.corpus_mean.to(embedding)
         features["sentence_embedding"] = embedding
         return features
+
+    def get_embedding_dimension(self) -> int:
+        """Return the size of the embeddings."""
+        return self.embedding_dimension
+
+    save = pipeline.save_module
+
+    @classmethod
+    def load(cls, *args: Any, **kwargs: Any) -> RepALPostProcessor:
+        """Load from a folder or the Hub."""
+        return pipeline.load_module(cls, *args, **kwargs)

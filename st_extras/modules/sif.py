@@ -15,9 +15,9 @@ from st_extras.checks import check_bool, check_count, check_instance, check_inte
 from st_extras.citations import CITATIONS
 from st_extras.encoders.rows import reported_prompt_length
 from st_extras.encoders.structure import non_content_ids
-from st_extras.modules import pipeline, saving
+from st_extras.modules import pipeline
 from st_extras.modules.model_card import renew_card
-from st_extras.modules.post_processor import PostProcessor
+from st_extras.modules.repal import RepALPostProcessor
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.vocabularies import vocabulary
@@ -30,7 +30,7 @@ class SIFPooling(Pooling):
 
     Words such as "the" hardly tell texts apart, and in a plain mean they count as much as the words that do. Use it
     in place of mean pooling on static embeddings of a transformer's tokens or on a raw encoder, with counts of a large
-    corpus, and ``AllButTheTopPostProcessor(components=1)`` after it. Do not use it on an encoder trained with its own
+    corpus, and ``all_but_the_top(components=1)`` after it. Do not use it on an encoder trained with its own
     pooling.
 
     Paper: SIF (Arora et al., 2017), https://openreview.net/forum?id=SyK00v5xx.
@@ -49,24 +49,23 @@ class SIFPooling(Pooling):
 
     Works with:
         Every model with a ``Transformer`` and a tokenizer; flattened (unpadded) features too; RepAL, whitening and
-        all-but-the-top after it. ``attach`` puts it in place of a model's pooling. It is not linear in the pooled
-        embedding, so there is no ``to_dense``. Refused: a model without a pooling of its own, or with post-processing
-        attached already; a table of another vocabulary.
+        all-but-the-top after it. ``attach`` puts it in place of a model's pooling. A saved model loads with
+        ``st_extras.load``. Refused: a model without a pooling of its own, or with RepAL; a table of another vocabulary.
 
     Differs from the paper:
         The sum is divided by the weights, not by the number of words, which changes the length of an embedding and no
         cosine: it stays as long as that of the mean. Tokens are those of the tokenizer. The common component that the
-        paper removes afterwards is the job of ``AllButTheTopPostProcessor``, which also centres.
+        paper removes afterwards is the job of ``all_but_the_top``, which also centres.
 
     Example:
-        >>> from st_extras.modules import AllButTheTopPostProcessor, SIFPooling
+        >>> from st_extras.modules import SIFPooling, all_but_the_top
         >>> from st_extras.samples import sample_sentences
         >>> from st_extras.samples.encoder import raw_encoder
         >>> from st_extras.text.frequency import FrequencyTable
         >>> encoder, corpus = raw_encoder(), sample_sentences()[:500]
         >>> table = FrequencyTable.count(corpus, encoder.tokenizer)
         >>> model = SIFPooling.attach(encoder, table)
-        >>> model = AllButTheTopPostProcessor.attach(model, components=1, corpus=corpus)
+        >>> model = all_but_the_top(model, corpus, components=1)
         >>> model.encode("a cat sat on the mat").shape
         (384,)
     """
@@ -119,8 +118,8 @@ class SIFPooling(Pooling):
                 post-processing already.
         """
         modules = list(check_instance("model", model, SentenceTransformer))
-        if any(isinstance(module, PostProcessor) for module in modules):
-            raise ValueError("model must not have post-processing attached already: attach SIF pooling before it.")
+        if any(isinstance(module, RepALPostProcessor) for module in modules):
+            raise ValueError("model must not have RepAL attached already: attach SIF pooling before it.")
         places = [i for i, module in enumerate(modules) if isinstance(module, Pooling)]
         if len(places) != 1 or not isinstance(modules[places[0]].pooling_mode, str):
             raise ValueError(
@@ -146,7 +145,9 @@ class SIFPooling(Pooling):
         Raises:
             ValueError: if both or neither are given, the table is of another vocabulary, or there are no tokens.
         """
-        pipeline.check_one_given(sentences, statistics)
+        if (sentences is None) == (statistics is None):
+            found = "neither" if statistics is None else "both"
+            raise ValueError(f"sentences or statistics must be given, and only one of them, got {found}.")
         model = pipeline.model_of(self)
         if statistics is None:
             statistics = FrequencyTable.count(iterate_sentences(sentences), model.tokenizer)
@@ -185,12 +186,12 @@ class SIFPooling(Pooling):
         features["sentence_embedding"] = pooled.to(tokens.dtype)
         return features
 
-    save = saving.save_module
+    save = pipeline.save_module
 
     @classmethod
     def load(cls, *args: Any, **kwargs: Any) -> SIFPooling:
         """Load from a folder or the Hub."""
-        return saving.load_module(cls, *args, **kwargs)
+        return pipeline.load_module(cls, *args, **kwargs)
 
 
 def _padded(features: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:

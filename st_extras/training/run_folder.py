@@ -16,7 +16,6 @@ from sentence_transformers.util import get_rank
 from torch import distributed as dist
 
 from st_extras.files import file_digest, follow_umask, read_checked_json, write_checked_json, write_errors
-from st_extras.modules.model_card import name_folders
 
 logger = logging.getLogger(__name__)
 MANIFEST = "st_extras_files.json"
@@ -299,7 +298,6 @@ def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, re
     with write_errors(output):
         model.save(str(staging))
         follow_umask(staging)
-        name_folders(model, staging / "README.md", output.name)
     new = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if path.is_file()}
     _check_free(output, new - earlier)
     kept = {name for name in earlier if (output / name).is_dir()} - {_STAGING}  # unfinished work

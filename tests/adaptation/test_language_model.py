@@ -21,7 +21,8 @@ from st_extras.encoders.prompt_template import PLAIN, PROMPT_EOL
 from st_extras.evaluation import STSDataset
 from st_extras.evaluation.geometry import unrelated_cosines
 from st_extras.evaluation.label_free import LabelFreeComparison
-from st_extras.modules import WhiteningPostProcessor, pipeline
+from st_extras.modules import pipeline
+from st_extras.modules.linear import Affine, add_linear, whitening_transform
 from st_extras.samples import graded_spearman
 from tests.adaptation.test_domain import saved
 from tests.adaptation.texts import DEV, TEXTS
@@ -74,7 +75,7 @@ def test_whitenings_are_those_of_the_modules():
     statistics = extraction.CorpusStatistics(8).update(found)
     for (matrix, offset), epsilon in ((soft_transform, 0.1), (full_transform, 0.0)):
         after = found @ matrix + offset
-        expected = (found - found.mean(0)) @ WhiteningPostProcessor(8, epsilon=epsilon).kernel_of(statistics)
+        expected = whitening_transform(statistics, epsilon).apply(found)
         torch.testing.assert_close(after @ after.T, expected @ expected.T)
     assert not list(whitenings(torch.ones(20, 4)))
 
@@ -143,7 +144,8 @@ def test_scores_are_those_of_the_cut_model(decoder):
     assert torch.equal(tried[2].transform.matrix, next(whitenings(tried[0].embeddings(grid)[120:]))[1].matrix)
     for one in tried:
         model = one.encoder(decoder)
-        model = model if one.transform is None else pipeline.with_dense(model, *one.transform)
+        if one.transform is not None:
+            model = add_linear(model, Affine(*one.transform), method="a", line="b", citation="c")
         gain, general = scores.gain_and_general(one)
         assert general == pytest.approx(graded_spearman(model), abs=0.1)
         words = compared.compare(encode(model, corpus.held_out)).word_overlap

@@ -32,7 +32,7 @@ from st_extras.losses import (
     SLTFAILoss,
 )
 from st_extras.losses.parts.views import TwoViews
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
+from st_extras.modules import RepALPostProcessor, linear
 from st_extras.text.frequency import FrequencyTable
 from tests.architectures.encoders import ARCHITECTURES, build
 from tests.architectures.tokenizers import CORPUS
@@ -268,7 +268,7 @@ def repal_pooled(world: World) -> None:
 def whitening(world: World) -> None:
     """The embeddings of the corpus get the identity as their covariance; saved and loaded."""
     corpus = [*SENTENCES, *MORE]
-    whitened = WhiteningPostProcessor.attach(world.fresh(), dimensions=3, corpus=corpus)
+    whitened = linear.whitening(world.fresh(), corpus, dimensions=3)
     assert close(encode(whitened, corpus).double().T.cov(), torch.eye(3).double(), 1e-2), "the covariance is another"
     saved(whitened)
 

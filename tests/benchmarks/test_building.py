@@ -90,5 +90,5 @@ def test_the_complementary_encoder_is_a_methods_or_the_whitened_start(folder):
         of_method.encode(SENTENCES[:2], convert_to_tensor=True), model.encode(SENTENCES[:2], convert_to_tensor=True)
     )
     whitened = building.complementary_encoder("whitened", model, SENTENCES, {})
-    assert [type(module).__name__ for module in whitened][-1] == "WhiteningPostProcessor"
+    assert [type(module).__name__ for module in whitened][-1] == "Dense"
     assert len(model) == len(whitened) - 1

@@ -31,7 +31,7 @@ def test_the_two_lines_are_scored(tmp_path, monkeypatch):
     scores = found["adapt-tiny"][decoders.FILTERED]
     assert set(scores) == {"stsb_dev", *SEVEN_STS}
     model = load_encoder(folder, pooling="lasttoken", prompt_template=decoders.PROMPT_EOL, device="cpu")
-    model = decoders.with_dense(model, *decoders.embed_filter(model))
+    model = decoders.embed_filter(model)
     dev = decoders.thinned(load_sts("stsb_dev", tmp_path), study["pairs"])
     cosines = [cosine(*model.encode([a, b])) for a, b in zip(dev.sentences1, dev.sentences2, strict=True)]
     assert scores["stsb_dev"] == pytest.approx(100 * spearmanr(cosines, dev.scores).statistic, abs=0.01)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import domains
-from st_extras.modules import WhiteningPostProcessor
+from st_extras.modules import whitening
 from tests.fixtures import SENTENCES
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
@@ -40,5 +40,5 @@ def test_a_transform_of_statistics_is_that_of_the_module(encoder):
     sentences = texts(80, 3)[0]
     embeddings = domains.encoded(encoder, sentences)
     matrix, offset = domains.STEPS["whitened softly 0.1"](embeddings, sentences, 0)
-    model = WhiteningPostProcessor.attach(encoder, epsilon=0.1, corpus=sentences)
+    model = whitening(encoder, sentences, epsilon=0.1)
     assert torch.allclose(embeddings @ matrix + offset, domains.encoded(model, sentences), atol=1e-4)

@@ -29,7 +29,6 @@ MISTAKES = {
     "evaluate ENC --mteb STS12 --retrieval FOLDER": "--retrieval does not go with --mteb",
     "refine whiten ENC TEXT -o out": "method must be one of",
     "refine sif ENC TEXT -o out --batch-size 32": "--batch-size is not for sif",
-    "refine repal ENC TEXT -o out --stock": "--stock is not for repal",
     "repal tune ENC --sts STS -o out": "RepAL attached",
     "search ENC TEXT -cat": "No such option: -c.* put -- before a text that begins with a hyphen",
     "adapt ENC": "Missing argument 'text'",

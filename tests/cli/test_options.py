@@ -20,7 +20,6 @@ import torch
 from st_extras import adaptation, modules
 from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalTask, STSDataset
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
-from st_extras.modules.post_processor import LinearPostProcessor
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, options, parsed
 
@@ -70,7 +69,6 @@ RENAMED = {
     "passages": ("words",),
     "labeled": ("path",),
     "device": ("encode_options",),
-    "stock": ("modules",),
 }
 """Arguments that take an option which has another name."""
 GIVEN_AS = {"quiet": {"show_progress_bar": False}, "as_json": {"is_json": True}}
@@ -86,7 +84,7 @@ OTHERS = frozenset(
 )
 """Arguments that have the name of an option and another meaning."""
 CALLED = {"simcse": "SimCSELoss", "dclr": "DCLRLoss", "slt-fai": "SLTFAILoss", "paser": "PaSeRLoss"}
-CALLED |= {"whitening": "WhiteningPostProcessor.attach", "sif": "SIFPooling.attach"}
+CALLED |= {"whitening": "whitening", "sif": "SIFPooling.attach"}
 CALLED |= {"repal": "RepALPostProcessor.attach"}
 """What an objective or a method calls."""
 READ = "--column body"
@@ -177,11 +175,10 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "evaluate enc --retrieval F --split dev --query-prompt Q --document-prompt D --json": {
         "retrieval": {"folder": "F", "task": TASK, "bm25": True},
     },
-    f"refine whitening enc text.csv {READ} {ENCODE} --output there --set dimensions=3 --stock --overwrite": {
+    f"refine whitening enc text.csv {READ} {ENCODE} --output there --set dimensions=3 --overwrite": {
         **ENCODED,
         "set_": {"dimensions": 3},
-        "stock": {"modules": ["plain", "dense"]},
-        "text": {"sources": ["text.csv"], "corpus": TEXT},
+        "text": {"sources": ["text.csv"], "sentences": TEXT},
     },
     "refine sif enc text.csv -o there --json": {"text": {"corpus": TEXT}},
     "refine repal enc text.csv -o there --device cpu --set lambda_1=0": {
@@ -257,7 +254,6 @@ def calls(run, monkeypatch):
     }.items():
         monkeypatch.setattr(place, value)
     monkeypatch.setattr(UnrelatedPairs, "cosines", lambda self: {name: {} for name in self.texts})
-    monkeypatch.setattr(LinearPostProcessor, "to_dense", lambda self: "dense")
     # text
     on("st_extras.text.corpus:stream_sentences", TEXT)
     on("st_extras.text.corpus:passages", TEXT)
@@ -323,7 +319,9 @@ def calls(run, monkeypatch):
     tuned = {"lambda_1": 0.5, "lambda_2": 0.5, "spearman": 0.5, "plain_spearman": 0.5, "settings": 1}
     on("st_extras.modules:RepALPostProcessor.tune", SimpleNamespace(**tuned))
     on("st_extras.modules:RepALPostProcessor.detach", lambda model: model)
-    for kind in (modules.WhiteningPostProcessor, modules.SIFPooling, modules.RepALPostProcessor):
+    for name in ("whitening", "all_but_the_top", "locality_preserving"):
+        on(f"st_extras.modules:{name}")
+    for kind in (modules.SIFPooling, modules.RepALPostProcessor):
         made: Any = kind(TABLE) if kind is modules.SIFPooling else kind(2)  # type: ignore[arg-type]
         on(f"st_extras.modules:{kind.__name__}.attach", Loaded(["plain", made]))
         on(f"st_extras.modules:{kind.__name__}.fit")
@@ -378,7 +376,7 @@ def test_every_option_of_every_command_is_on_a_line():
 def test_defaults_are_those_of_python(run, calls, line):
     """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
     given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
-    given |= {"name", "no_duplicates" if "paser" in line else "convert_to_tensor"}
+    given |= {"sentences", "name", "no_duplicates" if "paser" in line else "convert_to_tensor"}
     for call, arguments in ran(run, calls, line).seen:
         for name in {*arguments} - given:
             default = calls.defaults.get((call, name), inspect.Parameter.empty)

@@ -24,7 +24,7 @@ from st_extras.encoders.length_buckets import use_length_buckets
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from st_extras.encoders.prompt_template import set_prompt_template
 from st_extras.encoders.structure import token_embedding_dimension
-from st_extras.modules import WhiteningPostProcessor
+from st_extras.modules import whitening
 from st_extras.training.arguments import check_model
 from tests.architectures.encoders import build
 from tests.encoders.decoders import build_decoder
@@ -144,7 +144,7 @@ def test_the_longest_text_of_roberta(tmp_path):
     assert model.max_seq_length == longest, "Sentence Transformers takes all rows of the table of positions"
     assert np.isfinite(model.encode(["a cat " * longest])).all()
     model.max_seq_length = longest + 1
-    for use in (check_model, lambda model: WhiteningPostProcessor.attach(model, corpus=["a cat", "a dog"])):
+    for use in (check_model, lambda model: whitening(model, ["a cat", "a dog"])):
         with pytest.raises(ValueError, match=r"^max_seq_length must"):
             use(model)
 

@@ -63,7 +63,7 @@ WAYS = {
     "AT": lambda model: FrequencyAdversarialLoss(model, frequency_table=table_of(model)),
     "PaSeR": lambda model: PaSeRLoss(model, num_decoder_layers=1),
     "a guide": lambda model: FrozenEncoder(model, copy.deepcopy(model)),
-    "a new module": lambda model: modules.WhiteningPostProcessor.attach(model),
+    "a new layer": lambda model: modules.whitening(model, SENTENCES),
     "another pooling": lambda model: modules.SIFPooling.attach(model, table_of(model)),
     "masked copies": lambda model: modules.RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, keywords="rake"),
     "hybrid search": lambda model: HybridSearch(model, SENTENCES),
@@ -104,7 +104,7 @@ def test_it_is_found_out_once_for_each_side(left):
 
 
 def test_a_saved_model_is_loaded(left, tmp_path, caplog):
-    modules.WhiteningPostProcessor.attach(left, corpus=SENTENCES).save(str(tmp_path / "m"))
+    modules.whitening(left, SENTENCES).save(str(tmp_path / "m"))
     again = modules.load(str(tmp_path / "m"), processor_kwargs={"padding_side": "left"})
     assert change_in_a_batch(again) < 1e-4
 

@@ -14,8 +14,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-import st_extras
-from st_extras import modules
 from st_extras.encoders import EmbeddingTable
 from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable
@@ -83,19 +81,10 @@ def _other_tensors(draw: st.DrawFn, tensors: dict[str, Tensor]) -> dict[str, Ten
 # --- what is saved ---
 
 
-def _whitening(file: Path) -> Any:
-    statistics = modules.CorpusStatistics.load(file)
-    try:
-        return modules.WhiteningPostProcessor(statistics.embedding_dimension, 4).fit(statistics=statistics).kernel
-    except ValueError:
-        return statistics.mean  # too few texts, for example
-
-
 @functools.cache
 def _artefacts() -> dict[str, Artefact]:
     encoder, folder, table = world.encoder(), world.new_folder(), world.new_folder() / "table"
     world.table().save(folder / "table.json")
-    modules.CorpusStatistics.compute(encoder, SENTENCES).save(folder / "statistics.safetensors")
     EmbeddingTable.compute(encoder, encoder, SENTENCES, show_progress_bar=False, folder=table)
     searched = world.new_folder() / "search"
     HybridSearch(encoder, SENTENCES, bm25_weight=0.1).save(searched)
@@ -109,25 +98,11 @@ def _artefacts() -> dict[str, Artefact]:
     def search(copy: Path) -> Any:
         return [hit["score"] for hit in HybridSearch.load(copy, encoder).search("a cat")[0]]
 
-    def encoded(copy: Path) -> Any:
-        return st_extras.load(str(copy)).encode(SENTENCES[:2])
-
     found: list[Artefact] = [
         (folder, "table.json", counted),
-        (folder, "statistics.safetensors", lambda copy: _whitening(copy / "statistics.safetensors")),
         *((table, file, looked_up) for file in ("rows.json", "index.bin", "rows.bin")),
         *((searched, str(file.relative_to(searched)), search) for file in searched.rglob("*") if file.is_file()),
     ]
-    for model in (
-        modules.RepALPostProcessor.attach(encoder, lambda_1=0.3, lambda_2=0.5, corpus=SENTENCES),
-        modules.WhiteningPostProcessor.attach(encoder, dimensions=4, epsilon=0.1, corpus=SENTENCES),
-        modules.SIFPooling.attach(encoder, world.table()),
-    ):
-        saved = world.new_folder()
-        model.save(str(saved))
-        for entry in json.loads((saved / "modules.json").read_text()):
-            own = saved / entry["path"] if entry["path"] and entry["type"].startswith("st_extras") else None
-            found += [(saved, str(file.relative_to(saved)), encoded) for file in (own.iterdir() if own else ())]
     return {f"{folder.name}/{file}": (folder, file, use) for folder, file, use in found}
 
 

@@ -64,7 +64,6 @@ def targets() -> dict[str, Target]:
         evaluation.LabelFreeComparison: {"base": torch.randn(100, 4)}, evaluation.load_retrieval: {"folder": folder},
         FrequencyTable: {"tokens": ("a", "b"), "counts": [1, 2]}, FrequencyTable.count: {"texts": lines},
         modules.RepALPostProcessor.attach: {"lambda_1": 0.1, "lambda_2": 0.1, "corpus": SENTENCES},
-        modules.WhiteningPostProcessor.attach: {"corpus": SENTENCES},
         adaptation.adapt: {"overwrite": True, "show_progress_bar": False},
         adaptation.adapt_search: {"queries": [t[3:] for t in world.corpus()[:60]], "overwrite": True,
                                   "show_progress_bar": False},
@@ -77,7 +76,8 @@ def targets() -> dict[str, Target]:
     ]
     calls += [
         encoders.load_encoder, text.read_sentences, text.TfidfKeywords.fit, world.table().labels, FrequencyTable, BM25,
-        FrequencyTable.count, modules.RepALPostProcessor.attach, modules.WhiteningPostProcessor.attach, _TASK.sample,
+        FrequencyTable.count, modules.RepALPostProcessor.attach, modules.whitening, modules.all_but_the_top,
+        modules.locality_preserving, _TASK.sample,
         evaluation.compare_retrieval, evaluation.load_retrieval,
         geometry.unrelated_cosines, adaptation.adapt, adaptation.adapt_search,
     ]  # fmt: skip

@@ -6,7 +6,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor
+from st_extras.modules import RepALPostProcessor
 from tests.modules.cases import TEXTS, attach, watch
 
 
@@ -27,12 +27,12 @@ def test_fit_reads_no_further_than_it_encodes(still_encoder, monkeypatch):
 
 
 def test_a_module_outside_a_model_is_named(still_encoder):
-    module, replaced = WhiteningPostProcessor(16), WhiteningPostProcessor(16)
+    module, replaced = RepALPostProcessor(16), RepALPostProcessor(16)
     model = SentenceTransformer(modules=[*still_encoder, replaced], device="cpu")
     replaced.fit(TEXTS)
     model[2] = module
     for outside in (module, replaced):
-        with pytest.raises(ValueError, match=r"WhiteningPostProcessor is not part of a model.*attach"):
+        with pytest.raises(ValueError, match=r"RepALPostProcessor is not part of a model.*attach"):
             outside.fit(TEXTS)
 
 

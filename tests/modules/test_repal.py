@@ -9,8 +9,9 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_extras.modules import RepALPostProcessor, load, to_stock
+from st_extras.modules import RepALPostProcessor, load
 from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
+from tests.modules.test_routers import routed
 
 # --- equation 3 ---
 
@@ -41,8 +42,7 @@ def test_zero_weights_are_the_plain_model_exactly(still_encoder):
     plain = still_encoder.encode(TEXTS)
     assert np.array_equal(attached.encode(TEXTS), plain)
     attached[2].lambda_2 = LAMBDA_2
-    for model in (attached, to_stock(attached)):
-        assert np.abs(model.encode(TEXTS) - (plain - LAMBDA_2 * attached[2].corpus_mean.numpy())).max() < 1e-6
+    assert np.abs(attached.encode(TEXTS) - (plain - LAMBDA_2 * attached[2].corpus_mean.numpy())).max() < 1e-6
 
 
 def test_normalize_stays_last_and_dense_stays_before(still_encoder):
@@ -131,9 +131,60 @@ def test_a_module_without_its_corpus_or_its_masked_copies(still_encoder):
         attach(still_encoder, corpus=None).encode(TEXTS)
     with pytest.raises(ValueError, match=r"^inputs must be strings"):
         attach(still_encoder).encode([("a", "b")])
-    alone = SentenceTransformer(modules=[*still_encoder, RepALPostProcessor(16, 0.5)], device="cpu")
+    appended = SentenceTransformer(modules=[*still_encoder], device="cpu").append(RepALPostProcessor(16, 0.5))
     with pytest.raises(ValueError, match=r"lambda_1=0.5 needs masked copies.*attach"):
-        alone.encode(TEXTS)
+        appended.encode(TEXTS)
+
+
+@pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
+def test_the_constructor_makes_the_same_model_as_attach(still_encoder, tmp_path, redundancy):
+    before = still_encoder.encode(TEXTS)
+    options = {"lambda_1": LAMBDA_1, "lambda_2": LAMBDA_2, "keywords": "rake", "redundancy": redundancy}
+    built = SentenceTransformer(modules=[*still_encoder, RepALPostProcessor(16, **options)], device="cpu")
+    built[2].fit(TEXTS)
+    attached = attach(still_encoder, **options)
+    assert [type(module) for module in built] == [type(module) for module in attached]
+    assert built[0].masking == attached[0].masking
+    assert np.array_equal(built.encode(TEXTS), attached.encode(TEXTS))
+    assert [type(module) for module in still_encoder] == [Transformer, Pooling]
+    assert np.array_equal(still_encoder.encode(TEXTS), before), "the given model stays plain"
+    built.save(str(tmp_path))
+    assert np.array_equal(load(str(tmp_path), device="cpu").encode(TEXTS), built.encode(TEXTS))
+
+
+def test_the_constructor_on_a_router(still_encoder):
+    router, options = routed(still_encoder), {"lambda_1": LAMBDA_1, "keywords": "rake", "redundancy": "pooled"}
+    built = SentenceTransformer(modules=[router[0], RepALPostProcessor(16, **options), router[1]], device="cpu")
+    assert np.array_equal(built.encode(TEXTS), attach(router, lambda_2=0.0, **options).encode(TEXTS))
+    assert [type(part) for part in router[0].sub_modules["query"]] == [Transformer, Pooling]
+
+
+def test_two_of_them_are_refused(still_encoder):
+    attached = attach(still_encoder)
+    for second in (lambda: attach(attached), lambda: SentenceTransformer(modules=[*attached, RepALPostProcessor(16)])):
+        with pytest.raises(ValueError, match=r"^model must not have RepALPostProcessor attached already"):
+            second()
+
+
+def test_the_options_of_encode_arrive(still_encoder, monkeypatch):
+    """Both from attach and from fit, for the corpus alone."""
+    still_encoder.prompts, seen = {"query": "the dog "}, []
+    encode = SentenceTransformer.encode
+
+    def recorded(self, sentences, **options):
+        if len(sentences) == len(TEXTS):
+            seen.append(options)
+        return encode(self, sentences, **options)
+
+    monkeypatch.setattr(SentenceTransformer, "encode", recorded)
+    options = {"batch_size": 5, "encode_options": {"prompt_name": "query", "chunk_size": 7}}
+    attached = attach(still_encoder, **options)
+    attached[2].fit(TEXTS, show_progress_bar=True, **options)
+    wanted = {"prompt": "the dog ", "chunk_size": 7, "batch_size": 5}
+    bars = [wanted.items() <= options.items() and options["show_progress_bar"] for options in seen]
+    assert bars == [False, True]
+    mean = still_encoder.encode(TEXTS, prompt_name="query").mean(axis=0)
+    assert np.abs(attached[2].corpus_mean.numpy() - mean).max() < 1e-5
 
 
 class OwnTransformer(Transformer):

@@ -6,7 +6,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_extras.modules import RepALPostProcessor, WhiteningPostProcessor, load
+from st_extras.modules import RepALPostProcessor, load, whitening
 from tests.modules.cases import TEXTS, attach
 
 
@@ -50,4 +50,4 @@ def test_routers_that_are_refused(make_encoder):
     inside = Router({"query": [*first, Normalize()], "document": [*first, Normalize()]})
     for router, message in ((separate, "one encoder for all routes"), (inside, "not normalize inside")):
         with pytest.raises(ValueError, match=rf"^model must .*{message}|^model must {message}"):
-            WhiteningPostProcessor.attach(SentenceTransformer(modules=[router], device="cpu"))
+            whitening(SentenceTransformer(modules=[router], device="cpu"), TEXTS)

@@ -8,7 +8,7 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn.utils.rnn import pad_sequence
 
-from st_extras.modules import SIFPooling, WhiteningPostProcessor
+from st_extras.modules import RepALPostProcessor, SIFPooling
 from st_extras.text.frequency import FrequencyTable
 from tests.modules.cases import TEXTS, corpus_of_words
 
@@ -85,13 +85,13 @@ def test_saved_and_loaded_to_the_bit_and_fitted_again(still_encoder, table, tmp_
 def test_what_is_refused(still_encoder, table):
     unfitted, wrong = SIFPooling.attach(still_encoder), FrequencyTable(["a", "b"], [1, 1])
     both = SentenceTransformer(modules=[still_encoder[0], Pooling(16, ["mean", "max"])], device="cpu")
-    whitened = WhiteningPostProcessor.attach(still_encoder)
+    refined = RepALPostProcessor.attach(still_encoder, lambda_1=0.5, lambda_2=0, keywords="rake")
     for call, message in (
         (lambda: SIFPooling.attach(still_encoder, wrong), "vocabulary"),
         (lambda: SIFPooling.attach(still_encoder, table, corpus=CORPUS), "got both"),
         (lambda: unfitted.encode("a cat"), "not fitted"),
         (lambda: SIFPooling.attach(both, table), "one Pooling of one kind"),
-        (lambda: SIFPooling.attach(whitened, table), "attach SIF pooling before it"),
+        (lambda: SIFPooling.attach(refined, table), "attach SIF pooling before it"),
         (lambda: SIFPooling(table).fit(CORPUS), "not part of a model"),
     ):
         with pytest.raises(ValueError, match=message):
