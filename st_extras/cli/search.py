@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import sys
 from bisect import bisect
@@ -142,18 +143,20 @@ def _opened(
 
 
 def _asked_for() -> Iterator[str]:
-    """Yield the queries that stand on stdin, a line each; on a terminal, ask for each."""
+    """Yield the queries that stand on stdin, a line each, in UTF-8; on a terminal, ask for each."""
     terminal = sys.stdin is not None and sys.stdin.isatty()
     if terminal:
         print_line("A query a line; Ctrl-D ends.", to_stderr=True)
+    elif isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf8", errors="surrogateescape")  # which valid_text refuses by name
     while sys.stdin is not None:
         if terminal:
             typer.echo("query> ", nl=False, err=True)
         line = sys.stdin.readline()
         if not line:
             return
-        if line.strip():
-            yield line.strip()
+        if query := options.valid_text("stdin", line).strip():
+            yield query
 
 
 def _searched(

@@ -88,6 +88,23 @@ def test_a_query_or_prompt_that_is_no_text(assert_refused, option, wrong):
     assert_refused(words, f"^Error: {option or 'QUERY'} must be valid text in UTF-8, got '.*ud")
 
 
+@pytest.mark.parametrize(
+    ("piped", "code", "seen"),
+    [
+        (b"\xef\xbb\xbfa cat\r\n\n the dog", 0, ["a cat", "the dog"]),
+        ("caf\xe9\n".encode(), 0, ["caf\xe9"]),
+        ("caf\xe9\n".encode("latin1"), 2, []),
+        ("a cat".encode("utf-16"), 2, []),
+        (b"", 0, []),
+    ],
+)
+def test_queries_on_stdin(run, monkeypatch, piped, code, seen):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+    found, out, err = run("search", "ENC", "TEXT", "--json", "--bm25-weight", "0.1", "--quiet")
+    assert (found, [json.loads(line)["query"] for line in out.splitlines()]) == (code, seen), err
+    assert code == 0 or shown(err)[-1].startswith("Error: stdin must be valid text in UTF-8, got ")
+
+
 def test_a_byte_order_mark_is_no_part_of_a_query(run):
     code, out, err = run("search", "ENC", "TEXT", "\ufeffa cat", "--json", "--bm25-weight", "0.1")
     assert (code, json.loads(out)["searches"][0]["query"]) == (0, "a cat"), err
