@@ -33,7 +33,7 @@ from torch import Tensor
 from benchmarks.records import append, has_run, provenance
 from benchmarks.studies import PRETRAINED, TRANSFORMS, Options, chosen
 from benchmarks.word_baselines import TFIDF, InputEmbeddings, first_direction, sif_weights
-from st_extras.adaptation import CANDIDATES, LinearTransform, adapt
+from st_extras.adaptation import CANDIDATES, AdaptationOptions, LinearTransform, adapt
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
 from st_extras.losses import DCLRLoss, SimCSELoss
@@ -142,10 +142,10 @@ def adapted(
     options: dict[str, Any], model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
 ) -> SentenceTransformer:
     """What ``adapt`` picks by its label-free score."""
-    options = {"seed": seed, "minutes": 60, "show_progress_bar": False} | options
+    run = AdaptationOptions(seed=seed, minutes=60, show_progress_bar=False)
     with tempfile.TemporaryDirectory() as folder:
-        found = adapt(model, list(texts), Path(folder) / "adapted", **options)
-    facts |= {name: found.written()[name] for name in ("chosen", "candidates", "texts", "details")}
+        found = adapt(model, list(texts), Path(folder) / "adapted", options=run, **options)
+    facts |= {name: found.as_json()[name] for name in ("chosen", "candidates", "texts", "details")}
     return found.model
 
 

@@ -19,7 +19,7 @@ from sentence_transformers.util import pairwise_cos_sim
 from benchmarks.records import run_once
 from benchmarks.studies import Options
 from benchmarks.trained_spaces import cosine_by_level, level_separation
-from st_extras.adaptation import adapt
+from st_extras.adaptation import AdaptationOptions, adapt
 from st_extras.evaluation import STSDataset, STSEvaluator, label_scores, load_sts
 from st_extras.modules import whitening
 from st_extras.samples import labeled_sentences, sample_sentences
@@ -47,7 +47,7 @@ def topics_record(model: SentenceTransformer) -> dict[str, Any]:
     held_out, topics = labeled_sentences()
     rest = sorted(set(sample_sentences()) - set(held_out))
     with tempfile.TemporaryDirectory() as folder:
-        adapted = adapt(model, rest, Path(folder) / "adapted", show_progress_bar=False)
+        adapted = adapt(model, rest, Path(folder) / "adapted", options=AdaptationOptions(show_progress_bar=False))
     found: dict[str, Any] = {"texts": len(rest), "chosen": adapted.chosen}
     found |= {"gain": None if adapted.chosen_result is None else adapted.chosen_result.gain}
     found |= {"held_out": held_out, "topics": topics}

@@ -27,7 +27,6 @@ from benchmarks.records import run_once
 from benchmarks.studies import TRANSFORMS, Options, chosen
 from st_extras.adaptation import CANDIDATES
 from st_extras.adaptation.scoring import general_english, graded
-from st_extras.adaptation.transforms import transformed
 from st_extras.evaluation import LabelFreeComparison, load_labeled_texts
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
@@ -159,11 +158,12 @@ def score(name: str, domain: Domain, fitted: int, settings: Mapping[str, Any], o
     transforms = {TRANSFORMS[one.name].removeprefix("neighbours, "): one.affine(directions) for one in CANDIDATES}
     rows: dict[str, dict[str, float]] = {}
     for row, transform in {START: None, **transforms}.items():
-        rows[row] = label_figures(transformed(found[places["scored"]], transform), domain.labels)
+        after = torch.clone if transform is None else transform.apply
+        rows[row] = label_figures(after(found[places["scored"]]), domain.labels)
         for measure, of in (("general", "general"), ("stsb_test", "stsb")):
-            rows[row][measure] = measures[measure].score(transformed(found[of], transform))
+            rows[row][measure] = measures[measure].score(after(found[of]))
         if transform is not None:
-            compared = comparison.compare(transformed(found[places["held"]], transform))
+            compared = comparison.compare(after(found[places["held"]]))
             rows[row] |= {key: getattr(compared, key) for key in ("gain", "low", "high")}
     print(
         f"{name}, {domain.name}, {fitted}: { ({row: round(one['mean'], 1) for row, one in rows.items()}) }", flush=True

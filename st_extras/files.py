@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -164,6 +165,15 @@ def one_writer(folder: Path) -> Iterator[None]:
         except (ImportError, OSError):
             pass
         yield
+
+
+def finite_json(value: Any) -> Any:
+    """Return a value for JSON, which has no NaN and no infinity: such numbers become None."""
+    if isinstance(value, dict):
+        return {key: finite_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from st_extras.adaptation.report import CandidateResult
 
 MAX_GENERAL_LOSS = 2.0
-"""Default budget: points that a candidate may lose on the packaged graded pairs (Spearman correlation times 100)."""
+"""By default, points that a candidate may lose on the packaged graded pairs (Spearman correlation times 100)."""
 ANY_LOSS = 200.0
 """A correlation times 100 cannot fall by more."""
 RAW_MEAN_COSINE = 0.7
@@ -16,8 +16,8 @@ RAW_MEAN_COSINE = 0.7
 language models and BERT-small, whitening lost up to 6 points there, gained 8 to 18 on STS-B, and on three domains about
 twice what the medium transform did. Of encoders at 0.68 and less, some lost 3 to 7 on both (docs/domain-study.md)."""
 WHITENING_SHARE = 0.125
-"""Whitening is tried if the medium transform loses no more than this share of the budget. docs/domain-study.md has
-other shares, also chosen on two domains for the third."""
+"""Whitening is tried if the medium transform loses no more than this share of what a candidate may lose.
+docs/domain-study.md has other shares, also chosen on two domains for the third."""
 SMALLEST_GENERAL_SCORE = 30.0
 """Of an encoder with less, the graded pairs show nothing: no candidate is refused for what it loses on them."""
 ENOUGH = 0.75
@@ -26,7 +26,7 @@ POINTS_PER_GAIN = (20.0, 150.0)
 """What a label-free gain of 1 stands for by labels, in points of the mean of 1-NN accuracy, V-measure and MAP@R times
 100: 10th and 90th percentile, to the nearest ten, of four strengths on three domains and ten encoders, computed from
 400 to 6,000 texts. ``points_per_gain`` of benchmarks/tables/strength.py computes them from the records."""
-_BUDGET = "see max_general_loss, --max-general-loss"
+_LIMIT = "see max_general_loss, --max-general-loss"
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Choice:
     reason: str
 
 
-def default_budget(mean_cosine: float | None) -> float:
-    """Return how many points may be lost on the graded pairs where no budget is given.
+def default_general_loss(mean_cosine: float | None) -> float:
+    """Return how many points may be lost on the graded pairs where no other number is given.
 
     Args:
         mean_cosine: of two texts by the base model, -1 to 1; None: unknown.
@@ -51,50 +51,55 @@ def default_budget(mean_cosine: float | None) -> float:
     return ANY_LOSS if mean_cosine is not None and mean_cosine > RAW_MEAN_COSINE else MAX_GENERAL_LOSS
 
 
-def is_tried(lost: float | None, budget: float, by_labels: bool) -> bool:
-    """Whether whitening is tried after a medium transform that loses ``lost`` points on pairs of general English.
+def why_not_tried(gentler: str, lost: float | None, max_general_loss: float) -> str | None:
+    """Return why a strong transform is not tried after a gentler one; None if it is.
 
     The label-free score prefers strong transforms too much, and cannot be asked alone. Where whitening is worse than
-    the medium transform, that one already loses on general English. Where the pairs show nothing (None), and where
-    labels choose, whitening is always tried.
-    """
-    return by_labels or lost is None or lost <= WHITENING_SHARE * budget
-
-
-def objections(gain: float, low: float | None, lost: float | None, budget: float) -> str:
-    """Return why a candidate may not be chosen; empty if it may.
+    the medium transform, that one already loses on general English. Where the pairs show nothing, whitening is tried.
 
     Args:
-        gain: over the base model.
-        low: lower end of the 95 % interval of a label-free gain; None: the gain is by labels.
+        gentler: name of the gentler one.
+        lost: points that it loses on pairs of general English; None: these show nothing for this encoder.
+        max_general_loss: how many a candidate may lose.
+    """
+    if lost is None or max_general_loss >= ANY_LOSS or lost <= WHITENING_SHARE * max_general_loss:
+        return None
+    return f"as {gentler} loses {lost:.2f} on general pairs"
+
+
+def why_not_accepted(result: CandidateResult, lost: float | None, max_general_loss: float) -> str | None:
+    """Return why a candidate may not be chosen; None if it may.
+
+    Args:
+        result: with its gain.
         lost: points lost on pairs of general English; None: these show nothing for this encoder.
-        budget: how many it may lose.
+        max_general_loss: how many it may lose.
     """
     found = []
-    if not (gain if low is None else low) > 0:  # also where a score is undefined (NaN)
-        found.append("not better than the base model" + ("" if low is None else ", by the 95 % interval"))
-    if lost is not None and not lost <= budget:
-        found.append(f"loses {lost:.2f} on general pairs, {budget:.2f} allowed")
-    return "; ".join(found)
+    if not result.is_better:
+        found.append("not better than the base model" + ("" if result.low is None else ", by the 95 % interval"))
+    if lost is not None and not lost <= max_general_loss:  # also where a score is undefined (NaN)
+        found.append(f"loses {lost:.2f} on general pairs, {max_general_loss:.2f} allowed")
+    return "; ".join(found) or None
 
 
 def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Choice:
     """Choose a candidate, or the base model.
 
-    Candidates come gentlest and cheapest first. The label-free score prefers strong transforms too much, so the first
-    one is chosen that gains three quarters of what the best one gains. By labels, the best one is chosen.
+    The label-free score prefers strong transforms too much, so the gentlest one is chosen that gains three quarters of
+    what the best one gains. By labels, the best one is chosen.
 
     Args:
-        results: of the candidates.
+        results: of the candidates, the gentlest first.
         wanted: name of the candidate to take, whatever its scores; None: by the rule above.
     """
     if wanted is not None:
         index = next((index for index, one in enumerate(results) if one.name == wanted), None)
         return Choice(index, f"{wanted} was {'not scored' if index is None else 'chosen, as strength asks'}.")
     accepted = [one for one in results if one.accepted]
-    better = [one for one in results if (one.gain if one.low is None else one.low) > 0]
+    better = [one for one in results if one.is_better]
     if not accepted and better:
-        return Choice(None, f"what was better than the base model loses too much on general pairs ({_BUDGET}).")
+        return Choice(None, f"what was better than the base model loses too much on general pairs ({_LIMIT}).")
     if not accepted:
         return Choice(None, "no candidate was better than the base model.")
     best = max(accepted, key=lambda one: one.gain)
@@ -104,7 +109,7 @@ def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Cho
         reason = f"{chosen.name} was chosen: it has three quarters or more of the gain of {best.name}."
     elif strongest.gain > best.gain:
         reason = (
-            f"{best.name} was best of what is accepted: {strongest.name} gains more and forgets too much ({_BUDGET})."
+            f"{best.name} was best of what is accepted: {strongest.name} gains more and forgets too much ({_LIMIT})."
         )
     else:
         reason = f"{best.name} was best."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,65 +108,55 @@ def summarize(sample: Sample, used: list[str], held_out: int = 0, near_duplicate
 class Corpus:
     """Texts that candidates are computed from, others that they are compared on, and the base model's embeddings.
 
-    The held-out texts come first in ``texts``, ``embeddings`` and ``rows``, then the fitting texts. They are fewer than
-    the sample where encoding stopped at its deadline, or a text has no embedding.
+    They are fewer than the sample where encoding stopped at its deadline, or a text has no embedding.
 
     Attributes:
         held_out: J texts to compare candidates on.
         fitting: F texts to compute candidates from.
-        embeddings: (J + F, D) by the base model, before a Normalize module.
-        rows: (J + F,) numbers of the texts in the sample, to find them in what else was computed of it.
+        held_out_embeddings: (J, D) by the base model, before a Normalize module.
+        fitting_embeddings: (F, D) likewise.
         summary: the texts in numbers.
-        mean_cosine: of two different texts, -1 to 1; near 0 for most encoders that were tuned for similarity.
-        unusable: why nothing can be tried with these texts; empty if something can.
+        mean_cosine: of two different texts, -1 to 1; near 0 for most encoders that were tuned for similarity. None if
+            the texts are too few.
+        why_not_usable: why nothing can be tried with these texts, in a sentence; None if something can.
     """
 
     held_out: list[str] = field(repr=False)
     fitting: list[str] = field(repr=False)
-    embeddings: Tensor = field(repr=False)
-    rows: Tensor = field(repr=False)
+    held_out_embeddings: Tensor = field(repr=False)
+    fitting_embeddings: Tensor = field(repr=False)
     summary: TextSummary
-    mean_cosine: float | None = None
-    unusable: str = ""
+    mean_cosine: float | None
+    why_not_usable: str | None
 
-    @property
-    def texts(self) -> list[str]:
-        """(J + F,)."""
-        return [*self.held_out, *self.fitting]
 
-    @property
-    def held_out_embeddings(self) -> Tensor:
-        """(J, D)."""
-        return self.embeddings[: len(self.held_out)]
-
-    @property
-    def fitting_embeddings(self) -> Tensor:
-        """(F, D)."""
-        return self.embeddings[len(self.held_out) :]
+def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str], Tensor]:
+    """Return those of the first n texts whose embedding (n, D) is not 0, as a table of words gives to unknown ones."""
+    rows = (embeddings != 0).any(dim=1).nonzero().flatten()
+    return [texts[row] for row in rows.tolist()], embeddings[rows]
 
 
 def split_corpus(sample: Sample, embeddings: Tensor) -> Corpus:
-    """Hold out a fifth of the encoded texts, at most 2,000, and find out whether the texts can be used.
+    """Hold out the first fifth of the encoded texts, at most 2,000, and find out whether the texts can be used.
 
     Args:
         sample: the texts.
-        embeddings: (n, D) finite ones of the first n of them. A table of words gives 0 to a text without known words;
-            such texts are left out.
+        embeddings: (n, D) finite ones of the first n of them; n is less where the time was over. Texts without an
+            embedding are left out.
     """
-    encoded, rows = len(embeddings), (embeddings != 0).any(dim=1).nonzero().flatten()
-    texts, embeddings = [sample.texts[row] for row in rows.tolist()], embeddings[rows]
-    if reason := _unusable(sample, encoded, texts):
-        return Corpus([], [], embeddings, rows, summarize(sample, texts), unusable=reason)
+    texts, known = with_embedding(sample.texts, embeddings)
+    if (reason := why_not_enough(sample, len(embeddings), texts)) is not None:
+        return Corpus([], [], known[:0], known[:0], summarize(sample, texts), None, reason)
     count = min(MOST, len(texts) // 5)
     held_out, fitting = texts[:count], texts[count:]
+    cosine = mean_cosine(known)
+    reason = "the encoder gives all texts about the same embedding." if cosine > _SAME_COSINE else None
     summary = summarize(sample, texts, count, near_duplicate_share(held_out))
-    cosine = mean_cosine(embeddings)
-    reason = "the encoder gives all texts about the same embedding." if cosine > _SAME_COSINE else ""
-    return Corpus(held_out, fitting, embeddings, rows, summary, cosine, reason)
+    return Corpus(held_out, fitting, known[:count], known[count:], summary, cosine, reason)
 
 
-def _unusable(sample: Sample, encoded: int, texts: list[str]) -> str:
-    """Return why texts cannot be used, in a sentence; empty if they can.
+def why_not_enough(sample: Sample, encoded: int, texts: list[str]) -> str | None:
+    """Return why texts are too few or too much alike, in a sentence; None if they are enough.
 
     Args:
         sample: all texts.
@@ -183,4 +173,6 @@ def _unusable(sample: Sample, encoded: int, texts: list[str]) -> str:
         return f"only {lettered:.0%} of the texts have a letter, so they hold no words to compare."
     different = len({_NUMBERS.sub("", text).casefold() for text in texts})
     but = "" if different == len(texts) else " but for numbers and case"
-    return "" if different >= FEWEST_TEXTS else f"{FEWEST_TEXTS} different texts are needed, got {different}{but}."
+    if different < FEWEST_TEXTS:
+        return f"{FEWEST_TEXTS} different texts are needed, got {different}{but}."
+    return None

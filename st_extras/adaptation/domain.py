@@ -1,50 +1,52 @@
 """``adapt``: refine an encoder for the text of a domain without labels, or leave it unchanged.
 
-Sample texts, encode them, propose candidates from most of them, score each on the others, choose one, save it.
+Sample texts, encode them, compute candidates from most of them, score each on the others, choose one, save it.
 
-The transforms are those of Locality Preserving Projections, in four strengths from slight to whitening: see
-:class:`~st_extras.adaptation.transforms.LinearTransform`. A candidate may be chosen if it is better than the
-base model, by the label-free score of :class:`~st_extras.evaluation.LabelFreeComparison` or on a development set, and
-keeps general English: see :mod:`st_extras.adaptation.choice`.
+The candidates are linear transforms, those of Locality Preserving Projections, in strengths from slight to whitening:
+see :class:`~st_extras.adaptation.transforms.LinearTransform`. One may be chosen if it is better than the base model, by
+the label-free score of :class:`~st_extras.evaluation.LabelFreeComparison` or on a development set, and keeps general
+English: see :mod:`st_extras.adaptation.choice`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
 
 from st_extras.adaptation.choice import (
+    ANY_LOSS,
     SMALLEST_GENERAL_SCORE,
     choose,
-    default_budget,
+    default_general_loss,
     expected_points,
-    is_tried,
-    objections,
+    why_not_accepted,
+    why_not_tried,
 )
 from st_extras.adaptation.corpus import Corpus, apart_from, split_corpus
-from st_extras.adaptation.extraction import is_language_model
-from st_extras.adaptation.language_model import adapt_language_model
 from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails
-from st_extras.adaptation.run import AdaptationRun
-from st_extras.adaptation.scoring import DEV_SCORE, Measure, check_dev, development, general_english
-from st_extras.adaptation.trainings import TRAININGS, seconds_per_text
-from st_extras.adaptation.transforms import CANDIDATES, STRENGTHS, card_line, transformed
-from st_extras.checks import check_bool, check_choice, check_weight
+from st_extras.adaptation.run import AdaptationOptions, AdaptationRun
+from st_extras.adaptation.scoring import (
+    DEV_SCORE,
+    LABEL_FREE_SCORE,
+    HeldOutTexts,
+    Measured,
+    check_dev,
+    development,
+    general_english,
+)
+from st_extras.adaptation.transforms import CANDIDATES, STRENGTHS, LinearTransform, card_line
+from st_extras.checks import check_choice, check_interval
 from st_extras.citations import CITATIONS
-from st_extras.encoders.dropout import dropout_acts
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
-from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED
 from st_extras.files import message_line
 from st_extras.modules.linear import Affine, add_linear
@@ -52,7 +54,6 @@ from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import character_tfidf
 
 METHOD = "Locality Preserving Projections"
-_LABEL_FREE = "label-free score on held-out texts, no unit"
 
 
 def adapt(
@@ -63,24 +64,15 @@ def adapt(
     dev: STSDataset | LabeledTexts | None = None,
     max_general_loss: float | None = None,
     strength: str | None = None,
-    train: bool = False,
-    minutes: float = 10.0,
-    limit: int = 12_000,
-    batch_size: int = 64,
-    seed: int = 42,
-    resume: bool = False,
-    overwrite: bool = False,
-    show_progress_bar: bool = True,
-) -> Adaptation:
+    threshold: float | None = None,
+    options: AdaptationOptions | None = None,
+) -> Adaptation[DomainDetails]:
     """Refine an encoder for the text of a domain, without labels, or leave it unchanged; save the result.
 
     Candidates are linear transforms after the encoder, computed from its embeddings of the texts: directions on which a
-    text and its nearest neighbours (by embeddings and words together) agree are kept, the others shrunk. With
-    ``train``, copies of the encoder are trained for some steps, and tried with and without such a transform. Each
-    candidate is scored on held-out texts. A transform of D x D numbers is saved as a stock ``Dense`` module.
-
-    A causal language model without post-processing is passed to :func:`adapt_language_model`, unless ``train`` is
-    given: then it is refined with the layer and pooling that it has. To search a collection, use :func:`adapt_search`.
+    text and its nearest neighbours (by embeddings and words together) agree are kept, the others shrunk. Each candidate
+    is scored on held-out texts. A transform of D x D numbers is saved as a stock ``Dense`` module. To search a
+    collection, use :func:`adapt_search`.
 
     Args:
         model: the encoder. It is not changed.
@@ -94,22 +86,15 @@ def adapt(
             loses on these pairs. 0.5: for one encoder that serves everything; 200: any loss, as a correlation times
             100 cannot fall by more. None: 2, and any loss for a raw encoder, by which two texts have a mean cosine
             above 0.7.
-        strength: "slight", "gentle", "medium" or "whitening": the transform to save, whatever the scores say, which the
-            report shows nevertheless. None: the scores choose, among what loses no more than ``max_general_loss``.
-        train: whether to try short trainings too (``TRAININGS``), those for which there is time. Training sets the
-            global random state; without it, that state does not change.
-        minutes: how long it may take, about; encoding stops after 60 % of the time, and the texts encoded by then are
-            used; no training is begun that would not end in time. Transforms are scored in any case.
-        limit: use at most this many texts, 500 to 50,000, drawn at random.
-        batch_size: texts per forward pass.
-        seed: random seed.
-        resume: continue an interrupted run in ``output``: what it encoded with this encoder and these texts is used.
-            Trainings are repeated.
-        overwrite: replace what an earlier run wrote to ``output``.
-        show_progress_bar: show how far encoding and training are and how long they take.
+        strength: the transform to save, whatever the scores say and however much it loses on general English: the first
+            word of a name in ``CANDIDATES``, such as "medium". The report shows the scores nevertheless. None: the
+            scores choose, among what loses no more than ``max_general_loss``.
+        threshold: a cosine, -1 to 1, above which you call two texts similar with the base model: the report has the one
+            that as many pairs exceed with the chosen model.
+        options: how the run goes: see :class:`AdaptationOptions`. None: the defaults.
 
     Returns:
-        What was chosen, its model, and all candidates with their scores; ``details`` is a :class:`DomainDetails`.
+        What was chosen, its model, and all candidates with their scores.
 
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, the encoder has no Pooling, different
@@ -120,294 +105,189 @@ def adapt(
         >>> import tempfile
         >>> from st_extras.samples import sample_sentences
         >>> from st_extras.samples.encoder import raw_encoder
-        >>> from st_extras.adaptation import adapt
+        >>> from st_extras.adaptation import AdaptationOptions, adapt
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found = adapt(raw_encoder(), sample_sentences()[:50], folder, show_progress_bar=False)
+        ...     options = AdaptationOptions(show_progress_bar=False)
+        ...     found = adapt(raw_encoder(), sample_sentences()[:50], folder, options=options)
         >>> found.reason
         'Left unchanged: 500 different texts are needed, got 50.'
     """
-    run_options: dict[str, Any] = {
-        "minutes": minutes,
-        "limit": limit,
-        "batch_size": batch_size,
-        "seed": seed,
-        "resume": resume,
-        "overwrite": overwrite,
-        "show_progress_bar": show_progress_bar,
-    }
-    if max_general_loss is not None:
-        check_weight("max_general_loss", max_general_loss)
-    check_bool("train", train)
-    if strength is not None:
-        check_choice("strength", strength, tuple(STRENGTHS))
-        if train or is_language_model(model):
-            reason = "train" if train else "a language model"
-            raise ValueError(f"strength must be left out with {reason}, whose candidates are others, got {strength!r}.")
-    if is_language_model(model) and not train:
-        if max_general_loss is not None:
-            raise ValueError(
-                f"max_general_loss must be left out for a language model, which is chosen by its gain on general "
-                f"English and the texts together, got {max_general_loss:g}."
-            )
-        return adapt_language_model(model, texts, output, dev=dev, **run_options)
     check_dev(dev)
+    check_settings(max_general_loss, strength, threshold)
     embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
-    with AdaptationRun(model, output, **run_options) as run:
+    with AdaptationRun(model, output, options) as run:
         sample = apart_from(run.sample(texts), dev)
-        embeddings = run.encode(model, sample.texts, deadline=run.encoding_deadline)
-        corpus = split_corpus(sample, embeddings)
-        allowed = default_budget(corpus.mean_cosine) if max_general_loss is None else max_general_loss
-        budget = allowed if strength is None else math.inf
-        details = DomainDetails(allowed, mean_cosine=corpus.mean_cosine)
-        if corpus.unusable:
-            return run.save_unchanged(corpus.unusable, corpus.summary, details)
+        corpus = split_corpus(sample, run.encode(sample.texts, deadline=run.encoding_deadline))
+        if strength is not None:
+            max_general_loss = ANY_LOSS
+        elif max_general_loss is None:
+            max_general_loss = default_general_loss(corpus.mean_cosine)
+        details = DomainDetails(max_general_loss, mean_cosine=corpus.mean_cosine)
+        if corpus.why_not_usable is not None:
+            return run.save_unchanged(corpus.why_not_usable, corpus.summary, details)
 
-        chooser: LabelFreeComparison | Measure
-        if dev is not None:
-            chooser = development(dev)
-        else:
-            chooser = LabelFreeComparison(corpus.held_out, corpus.held_out_embeddings, seed=run.seed)
-            share = chooser.confirmed_share
-            details = dataclasses.replace(details, confirmed_share=share)
-            if share < LEAST_CONFIRMED:
-                reason = (
-                    f"only {share:.0%} of the texts have a neighbour that embeddings and words agree on, so nothing "
-                    "can be compared without labels."
-                )
+        chooser: HeldOutTexts | Measured
+        if dev is None:
+            comparison = LabelFreeComparison(corpus.held_out, corpus.held_out_embeddings, seed=run.options.seed)
+            details = dataclasses.replace(details, confirmed_share=comparison.confirmed_share)
+            if (reason := why_not_comparable(comparison.confirmed_share)) is not None:
                 return run.save_unchanged(reason, corpus.summary, details)
+            chooser, gain_measure = HeldOutTexts(comparison, corpus.held_out_embeddings), LABEL_FREE_SCORE
+        else:
+            chooser, gain_measure = Measured.by(development(dev), run.encode), DEV_SCORE
+            details = dataclasses.replace(details, dev=chooser.base)
+        general = Measured.by(general_english(), run.encode)
+        shows_losses = general.base >= SMALLEST_GENERAL_SCORE
+        details = dataclasses.replace(details, general=general.base if shows_losses else None)
 
-        scores = CandidateScores(model, run.encode, chooser)
-        results: list[CandidateResult] = []
-        tried: list[Candidate] = []  # of which these are the results
-        not_tried: list[str] = []
-        for candidate in proposed(model, corpus, run, train=train):
-            if isinstance(candidate, NotTried):
-                not_tried.append(candidate.reason)
-            elif reason := scores.too_strong(candidate, results, budget):
-                not_tried.append(f"{candidate.name}, {reason}")
-            else:
-                try:
-                    results.append(scores.result(candidate, budget))
-                    tried.append(candidate)
-                except (ValueError, RuntimeError) as error:  # an embedding is not finite, memory is lacking
-                    not_tried.append(f"{candidate.name}: {message_line(error)}")
-        details = dataclasses.replace(
-            details,
-            general=scores.base_general if scores.general_counts else None,
-            dev=scores.base_dev,
-            dropout=dropout_acts(model) if train else None,
-            not_tried=tuple(not_tried),
-        )
-        gain_measure = _LABEL_FREE if dev is None else DEV_SCORE
-        if not results:
-            return run.save_unchanged("; ".join(not_tried), corpus.summary, details, gain_measure)
-
+        try:
+            fitted = fit_candidates(corpus, run.options.seed)
+        except ValueError as error:  # too few embeddings that differ
+            return run.save_unchanged(str(error), corpus.summary, details, gain_measure)
+        results, not_tried = CandidateScores(chooser, general if shows_losses else None, max_general_loss).of(fitted)
+        details = dataclasses.replace(details, not_tried=tuple(not_tried))
         choice = choose(results, None if strength is None else STRENGTHS[strength])
         if choice.index is None:
-            return run.save_unchanged(choice.reason, corpus.summary, details, gain_measure, results)
-        chosen, result = tried[choice.index], results[choice.index]
-        points = expected_points(result.gain) if dev is None else None
-        refined = chosen.model
-        if chosen.transform is not None:
-            line = card_line(chosen.name, len(corpus.fitting), details.general, result.general, points)
-            citation = CITATIONS["he2003locality"]
-            refined = add_linear(refined, chosen.transform, method=METHOD, line=line, citation=citation)
+            reason = choice.reason if results else "; ".join(not_tried)
+            return run.save_unchanged(reason, corpus.summary, details, gain_measure, results)
+        result = results[choice.index]
+        transform = fitted.transforms[result.name]
+        if dev is None:
+            details = dataclasses.replace(details, expected_points=expected_points(result.gain))
+        line = card_line(result.name, len(corpus.fitting), details.general, result.general, details.expected_points)
+        refined = add_linear(model, transform, method=METHOD, line=line, citation=CITATIONS["he2003locality"])
         run.save(refined)
-        before, after = corpus.held_out_embeddings, chosen.transformed(chosen.held_out_embeddings)
-        details = dataclasses.replace(
-            details,
-            expected_points=points,
-            changed=write_neighbors(run.output, corpus.held_out, before, after, seed=run.seed),
-            unrelated_before=unrelated_cosines(before),
-            unrelated_after=unrelated_cosines(after),
-        )
-        return run.report(refined, chosen.name, choice.reason, gain_measure, results, corpus.summary, details)
+        details = with_changes(details, corpus, transform, run, threshold)
+        return run.report(refined, result.name, choice.reason, gain_measure, results, corpus.summary, details)
+
+
+def check_settings(max_general_loss: float | None, strength: str | None, threshold: float | None) -> None:
+    """Check what a candidate is chosen by, and the threshold.
+
+    Raises:
+        ValueError: if a value is not allowed, or both ``strength`` and ``max_general_loss`` are given.
+    """
+    if max_general_loss is not None:
+        check_interval("max_general_loss", max_general_loss, 0, ANY_LOSS)
+    if strength is not None:
+        check_choice("strength", strength, tuple(STRENGTHS))
+        if max_general_loss is not None:
+            raise ValueError(
+                f"strength must be left out with max_general_loss, as it is saved whatever it loses, got {strength!r}: "
+                "give one of them."
+            )
+    if threshold is not None:
+        check_interval("threshold", threshold, -1, 1)
+
+
+def why_not_comparable(confirmed_share: float) -> str | None:
+    """Return why texts cannot be compared without labels, by the share of them with a confirmed neighbour; or None."""
+    if confirmed_share >= LEAST_CONFIRMED:
+        return None
+    return (
+        f"only {confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree on, so nothing can "
+        "be compared without labels."
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """A way to change an encoder: a trained copy of it, a linear transform after it, or both.
+class FittedCandidates:
+    """The candidates, computed from a corpus.
 
     Attributes:
-        name: in the table.
-        model: the encoder, or the trained copy.
-        held_out_embeddings: (J, D) by ``model``.
-        transform: what follows it; None: nothing.
-        seconds: what it took to make beyond encoding with the base model.
-        gentler: name of the candidate, tried earlier, that must keep general English for this one to be tried: see
-            :meth:`CandidateScores.too_strong`. None: it is always tried.
+        transforms: by name.
+        seconds: what it took to compute them.
     """
 
-    name: str
-    model: SentenceTransformer = field(repr=False)
-    held_out_embeddings: Tensor = field(repr=False)
-    transform: Affine | None = field(default=None, repr=False)
-    seconds: float = 0.0
-    gentler: str | None = None
-
-    def transformed(self, embeddings: Tensor) -> Tensor:
-        """Return (N, D) embeddings by ``model`` after the transform."""
-        return transformed(embeddings, self.transform)
+    transforms: dict[str, Affine]
+    seconds: float
 
 
-@dataclass(frozen=True)
-class NotTried:
-    """A candidate that could not be made, and why."""
-
-    reason: str
-
-
-def proposed(
-    model: SentenceTransformer, corpus: Corpus, run: AdaptationRun, *, train: bool
-) -> Iterator[Candidate | NotTried]:
-    """Yield candidates computed from the fitting texts, gentle and cheap ones first; a copy is trained when it is due.
-
-    Args:
-        model: the base model.
-        corpus: the texts with its embeddings.
-        run: encodes them with trained copies; its deadline and seed count.
-        train: whether to train copies.
-    """
-    tfidf = character_tfidf(corpus.fitting)
-
-    def transforms(encoder: SentenceTransformer, encoded: Corpus, prefix: str, seconds: float) -> list[Candidate]:
-        """Return the transforms after the base model or a copy, which took ``seconds`` to make."""
-        began = time.perf_counter()
-        directions = neighbor_directions(encoded.fitting_embeddings, tfidf=tfidf, seed=run.seed)
-        seconds += time.perf_counter() - began
-        return [
-            Candidate(
-                f"{prefix}{one.name}",
-                encoder,
-                encoded.held_out_embeddings,
-                transform=one.affine(directions),
-                seconds=seconds,
-                gentler=None if one.gentler is None else f"{prefix}{one.gentler}",
-            )
-            for one in CANDIDATES
-        ]
-
-    try:
-        yield from transforms(model, corpus, "", 0.0)
-    except ValueError as error:  # too few embeddings that differ
-        yield NotTried(str(error))
-        return
-    if not train:
-        return
-    if not dropout_acts(model):
-        yield NotTried("training, which needs an encoder whose dropout acts")
-        return
-    rate = seconds_per_text(model, corpus.texts, run.batch_size)
-    for training in TRAININGS:
-        began = time.perf_counter()
-        expected = training.seconds(rate) + len(corpus.texts) * rate
-        if began + expected > run.deadline:
-            yield NotTried(f"{training.name}, which would take {expected / 60:.1f} minutes more")
-            continue
-        try:
-            trained = training.trained_copy(model, corpus.fitting, run.training_folder, run.seed, run.show_progress_bar)
-            embeddings = run.encode(trained, corpus.texts, label=training.name)
-        except (ValueError, RuntimeError) as error:  # cannot be trained so (it is frozen), diverges, or lacks memory
-            yield NotTried(f"{training.name}: {message_line(error)}")
-            continue
-        by_copy = dataclasses.replace(corpus, embeddings=embeddings)
-        seconds = time.perf_counter() - began
-        yield Candidate(training.name, trained, by_copy.held_out_embeddings, seconds=seconds)
-        try:
-            yield from transforms(trained, by_copy, f"{training.name} + ", seconds)
-        except (ValueError, RuntimeError) as error:
-            yield NotTried(f"transforms after {training.name}: {message_line(error)}")
-
-
-class CandidateScores:
-    """Compares candidates with the base model: on held-out texts or by ``dev``, and on pairs of general English.
-
-    It encodes general pairs and the development set when it is made, and again for each trained copy.
-
-    Args:
-        model: the base model.
-        encode: returns the embeddings (N, D) of N texts by a model.
-        chooser: what gives the gain: a comparison on the held-out texts, or the measure of a development set.
-
-    Attributes:
-        base_general: Spearman correlation times 100 of the base model on the pairs of general English.
-        base_dev: its score times 100 on the development set; None without.
+def fit_candidates(corpus: Corpus, seed: int) -> FittedCandidates:
+    """Compute all candidates from the fitting texts.
 
     Raises:
-        ValueError: if the development set cannot be scored.
+        ValueError: if too few of their embeddings differ.
+    """
+    tfidf = character_tfidf(corpus.fitting)
+    began = time.perf_counter()
+    directions = neighbor_directions(corpus.fitting_embeddings, tfidf=tfidf, seed=seed)
+    seconds = time.perf_counter() - began
+    return FittedCandidates({one.name: one.affine(directions) for one in CANDIDATES}, seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateScores:
+    """What candidates are scored by.
+
+    Attributes:
+        chooser: gives their gain over the base model.
+        general: pairs of general English; None where they show nothing for this encoder.
+        max_general_loss: how many points a candidate may lose on them.
     """
 
-    def __init__(
-        self,
-        model: SentenceTransformer,
-        encode: Callable[[SentenceTransformer, list[str]], Tensor],
-        chooser: LabelFreeComparison | Measure,
-    ) -> None:
-        self._encode, self._chooser, self._general = encode, chooser, general_english()
-        self._encode_measured_texts(model)
-        self.base_general = self._general.score(self._of_general)
-        self.base_dev = chooser.score(self._of_dev) if isinstance(chooser, Measure) else None
+    chooser: HeldOutTexts | Measured
+    general: Measured | None
+    max_general_loss: float
 
-    @property
-    def general_counts(self) -> bool:
-        """Whether the base model is good enough on general English that losing some of it says something."""
-        return self.base_general >= SMALLEST_GENERAL_SCORE
+    def of(self, fitted: FittedCandidates) -> tuple[list[CandidateResult], list[str]]:
+        """Score all candidates that are tried, those that depend on a gentler one last.
 
-    def lost(self, general: float | None) -> float | None:
-        """Return how far a candidate's score on general pairs is below the base model's; None if they show nothing."""
-        return None if general is None else self.base_general - general
+        Returns:
+            Their results, the gentlest first, and why others are missing, such as for want of memory.
+        """
+        results: dict[str, CandidateResult] = {}
+        not_tried = []
+        for one in sorted(CANDIDATES, key=lambda one: one.gentler is not None):
+            if (reason := self.why_not_tried(one, results)) is not None:
+                not_tried.append(f"{one.name}, {reason}")
+                continue
+            try:
+                results[one.name] = self.result(one.name, fitted.transforms[one.name], fitted.seconds)
+            except (ValueError, RuntimeError) as error:  # an embedding is not finite, memory is lacking
+                not_tried.append(f"{one.name}: {message_line(error)}")
+        return [results[one.name] for one in CANDIDATES if one.name in results], not_tried
 
-    def too_strong(self, candidate: Candidate, results: Sequence[CandidateResult], max_general_loss: float) -> str:
-        """Return why a candidate is not tried, by what its gentler one lost on general pairs; empty if it is tried.
+    def why_not_tried(self, candidate: LinearTransform, results: Mapping[str, CandidateResult]) -> str | None:
+        """Return why a candidate is not tried, by what its gentler one lost on general pairs; None if it is tried.
 
         Args:
             candidate: not yet scored.
-            results: of those before it.
-            max_general_loss: how many points a candidate may lose: see :func:`~st_extras.adaptation.choice.is_tried`.
+            results: of the others, by name.
         """
-        if candidate.gentler is None or not self.general_counts or isinstance(self._chooser, Measure):
-            return ""
-        gentler = next((one for one in results if one.name == candidate.gentler), None)
-        if gentler is None:
+        by_labels = isinstance(self.chooser, Measured)
+        if candidate.gentler is None or self.general is None or by_labels or self.max_general_loss >= ANY_LOSS:
+            return None
+        if candidate.gentler not in results:
             return f"as {candidate.gentler} has no score"
-        lost = self.lost(gentler.general)
-        if is_tried(lost, max_general_loss, by_labels=False):
-            return ""
-        return f"as {gentler.name} loses {lost:.2f} on general pairs"
+        return why_not_tried(candidate.gentler, self.lost(results[candidate.gentler]), self.max_general_loss)
 
-    def _encode_measured_texts(self, model: SentenceTransformer) -> None:
-        """Encode general pairs and the development set, once for all transforms of a model."""
-        self._of_general = self._encode(model, self._general.texts)
-        if isinstance(self._chooser, Measure):
-            self._of_dev = self._encode(model, self._chooser.texts)
-        self._model = model  # last: if encoding failed, the embeddings are not those of this model
-
-    def result(self, candidate: Candidate, max_general_loss: float) -> CandidateResult:
-        """Score a candidate; it is accepted if it is better than the base model and keeps general English.
-
-        Args:
-            candidate: see :class:`Candidate`.
-            max_general_loss: how many points it may lose on general pairs.
-        """
+    def result(self, name: str, transform: Affine, seconds: float) -> CandidateResult:
+        """Score a candidate, which took some seconds to compute."""
         began = time.perf_counter()
-        if candidate.model is not self._model:
-            self._encode_measured_texts(candidate.model)
-        low = high = general = None
-        if isinstance(self._chooser, Measure):
-            gain = self._chooser.score(candidate.transformed(self._of_dev)) - (self.base_dev or 0.0)
-        else:
-            label_free = self._chooser.compare(candidate.transformed(candidate.held_out_embeddings))
-            gain, low, high = label_free.gain, label_free.low, label_free.high
-        if self.general_counts:
-            general = self._general.score(candidate.transformed(self._of_general))
-        reason = objections(gain, low, self.lost(general), max_general_loss)
-        return CandidateResult(
-            name=candidate.name,
-            gain=gain,
-            low=low,
-            high=high,
-            general=general,
-            accepted=not reason,
-            reason=reason,
-            seconds=round(candidate.seconds + time.perf_counter() - began, 1),
+        gain = self.chooser.gain(transform)
+        general = None if self.general is None else self.general.after(transform)
+        found = CandidateResult(name, gain.value, gain.low, gain.high, general)
+        return dataclasses.replace(
+            found,
+            why_not_accepted=why_not_accepted(found, self.lost(found), self.max_general_loss),
+            seconds=round(seconds + time.perf_counter() - began, 1),
         )
+
+    def lost(self, result: CandidateResult) -> float | None:
+        """Return how many points a candidate lost on general pairs; None if they show nothing."""
+        return None if self.general is None or result.general is None else self.general.base - result.general
+
+
+def with_changes(
+    details: DomainDetails, corpus: Corpus, transform: Affine, run: AdaptationRun, threshold: float | None
+) -> DomainDetails:
+    """Return the details with what the chosen transform changes on the held-out texts; write their neighbours."""
+    before, after = corpus.held_out_embeddings, transform.apply(corpus.held_out_embeddings)
+    return dataclasses.replace(
+        details,
+        changed=write_neighbors(run.output, corpus.held_out, before, after, seed=run.options.seed),
+        unrelated_before=unrelated_cosines(before),
+        unrelated_after=unrelated_cosines(after),
+        threshold=None if threshold is None else moved_threshold(threshold, before, after),
+    )

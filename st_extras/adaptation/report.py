@@ -1,14 +1,16 @@
-"""What an adaptation found, as typed fields: the result of every job, its table and ``adaptation.json``."""
+"""What an adaptation found, as typed fields: the result of both jobs, its table and ``adaptation.json``."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation.corpus import TextSummary
+from st_extras.evaluation.geometry import MovedThreshold
+from st_extras.files import finite_json
 
 LEFT = "Left unchanged: "
 """Begins the reason if no candidate was chosen."""
@@ -21,22 +23,30 @@ class CandidateResult:
     Attributes:
         name: what was tried.
         gain: over the base model; see ``Adaptation.gain_measure`` for what it measures and its unit.
-        low: lower end of the gain's 95 % interval; None if labels or graded pairs measure it.
+        low: lower end of the gain's 95 % interval; None if labels measure it.
         high: its upper end; None likewise.
         general: Spearman correlation times 100 on the packaged pairs of general English; None if not measured.
-        accepted: whether it may be chosen.
-        reason: why it may not be chosen; empty if accepted.
+        why_not_accepted: why it may not be chosen; None if it may.
         seconds: what it took beyond encoding with the base model.
     """
 
     name: str
     gain: float
-    low: float | None
-    high: float | None
-    general: float | None
-    accepted: bool
-    reason: str
-    seconds: float
+    low: float | None = None
+    high: float | None = None
+    general: float | None = None
+    why_not_accepted: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it may be chosen."""
+        return self.why_not_accepted is None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it is better than the base model: by the whole interval, if there is one. False for NaN."""
+        return (self.gain if self.low is None else self.low) > 0
 
 
 @dataclass(frozen=True)
@@ -44,14 +54,13 @@ class DomainDetails:
     """What :func:`adapt` found out beside the candidates. None: not measured.
 
     Attributes:
+        max_general_loss: how many points of ``general`` a candidate may lose; 200 is any loss.
         general: Spearman correlation times 100 of the base model on 300 graded pairs of general English; None also if
             it is below 30, where they show nothing.
-        max_general_loss: how many points of it a candidate may lose.
         dev: score times 100 of the base model on ``dev``.
         mean_cosine: of two different texts, -1 to 1.
         confirmed_share: share of the held-out texts, 0 to 1, that have a confirmed neighbour: see
             :class:`~st_extras.evaluation.LabelFreeComparison`.
-        dropout: whether the encoder has dropout that acts, without which it is not trained; None without ``train``.
         not_tried: candidates that were left out, each with the reason.
         expected_points: between how many points the label-free gain of the chosen candidate lies by labels, in the mean
             of 1-NN accuracy, V-measure and MAP@R times 100: see
@@ -60,6 +69,7 @@ class DomainDetails:
         unrelated_before: number n -> the cosine that one in n pairs of texts exceeds by the base model, with its 95 %
             interval: see :func:`~st_extras.evaluation.geometry.unrelated_cosines`.
         unrelated_after: the same by the chosen candidate.
+        threshold: where ``threshold`` has to move for as many pairs to lie above it.
     """
 
     max_general_loss: float
@@ -67,38 +77,12 @@ class DomainDetails:
     dev: float | None = None
     mean_cosine: float | None = None
     confirmed_share: float | None = None
-    dropout: bool | None = None
     not_tried: tuple[str, ...] = ()
     expected_points: tuple[float, float] | None = None
     changed: float | None = None
     unrelated_before: dict[int, tuple[float, float, float]] | None = None
     unrelated_after: dict[int, tuple[float, float, float]] | None = None
-
-
-@dataclass(frozen=True)
-class LanguageModelDetails:
-    """What :func:`adapt_language_model` found out beside the candidates. None: not measured.
-
-    The base model is the language model as it was given: its last layer, and its own pooling.
-
-    Attributes:
-        general: Spearman correlation times 100 of the base model on 300 graded pairs of general English.
-        dev: score times 100 of the base model on ``dev``.
-        mean_cosine: of two different texts, -1 to 1.
-        not_tried: what was left out, with the reason.
-        changed: share of the held-out texts, 0 to 1, with another nearest neighbour than before.
-        unrelated_before: number n -> the cosine that one in n pairs of texts exceeds by the base model, with its 95 %
-            interval: see :func:`~st_extras.evaluation.geometry.unrelated_cosines`.
-        unrelated_after: the same by the chosen candidate.
-    """
-
-    general: float | None = None
-    dev: float | None = None
-    mean_cosine: float | None = None
-    not_tried: tuple[str, ...] = ()
-    changed: float | None = None
-    unrelated_before: dict[int, tuple[float, float, float]] | None = None
-    unrelated_after: dict[int, tuple[float, float, float]] | None = None
+    threshold: MovedThreshold | None = None
 
 
 @dataclass(frozen=True)
@@ -124,11 +108,11 @@ class SearchDetails:
     bm25_weight: float | None = None
 
 
-Details = DomainDetails | SearchDetails | LanguageModelDetails
+Details = TypeVar("Details", bound=DomainDetails | SearchDetails)
 
 
 @dataclass(frozen=True)
-class Adaptation:
+class Adaptation(Generic[Details]):
     """What a job found and saved.
 
     Attributes:
@@ -138,7 +122,8 @@ class Adaptation:
         gain_measure: what the candidates' ``gain`` measures, with its unit.
         candidates: what was tried.
         texts: the texts in numbers; for search, the documents.
-        details: what else was found out, by the job.
+        details: what else was found out: :class:`DomainDetails` of ``adapt``, :class:`SearchDetails` of
+            ``adapt_search``.
         seconds: how long it took.
     """
 
@@ -156,18 +141,19 @@ class Adaptation:
         """The chosen candidate; None if the encoder is left unchanged."""
         return next((one for one in self.candidates if one.name == self.chosen), None)
 
-    def written(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return all but the model as JSON can hold it; ``changed`` is False if the encoder is left unchanged."""
-        return {
+        found: dict[str, Any] = {
             "changed": self.chosen is not None,
             "chosen": self.chosen,
             "reason": self.reason,
             "gain_measure": self.gain_measure,
-            "candidates": [dataclasses.asdict(one) for one in self.candidates],
+            "candidates": [dataclasses.asdict(one) | {"accepted": one.accepted} for one in self.candidates],
             "texts": dataclasses.asdict(self.texts),
             "details": dataclasses.asdict(self.details),
             "seconds": round(self.seconds, 1),
         }
+        return finite_json(found)  # type: ignore[no-any-return]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the titles and the rows of a table, the base model first, without columns that would be empty.
@@ -176,7 +162,7 @@ class Adaptation:
         """
         if not self.candidates:
             return [], []
-        general = getattr(self.details, "general", None)
+        general = self.details.general if isinstance(self.details, DomainDetails) else None
         base = ["base model", "", "", "" if general is None else f"{general:.2f}", "", ""]
         rows = [base, *(_cells(one, general) for one in self.candidates)]
         titles = ["candidate", "gain", "95 % interval", "general", "seconds", "accepted"]
@@ -198,5 +184,5 @@ def _cells(row: CandidateResult, base_general: float | None) -> list[str]:
     general = "" if row.general is None else f"{row.general:.2f}"
     if row.general is not None and base_general is not None:
         general += f" ({row.general - base_general:+.2f})"
-    accepted = "yes" if row.accepted else f"no: {row.reason}"
+    accepted = "yes" if row.why_not_accepted is None else f"no: {row.why_not_accepted}"
     return [row.name, f"{row.gain:+.4f}", interval, general, f"{row.seconds:.0f}", accepted]

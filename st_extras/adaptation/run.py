@@ -1,15 +1,16 @@
-"""What ``adapt``, ``adapt_search`` and ``adapt_language_model`` share.
+"""What ``adapt`` and ``adapt_search`` share.
 
-An output folder, a deadline, stored embeddings, the sample of the texts, and saving the model with its report.
+Their options, an output folder, a deadline, stored embeddings, the sample of the texts, and saving the model with its
+report.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +22,7 @@ from torch import Tensor
 from st_extras.adaptation.corpus import FEWEST_TEXTS, Sample, TextSummary, sample_texts
 from st_extras.adaptation.neighbors import PICTURE, SEARCHES, TEXT_FILE
 from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult, Details
-from st_extras.checks import check_bool, check_count, check_interval, check_seed
+from st_extras.checks import check_bool, check_count, check_instance, check_interval, check_seed
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.embedding_store import EmbeddingStore, Route
 from st_extras.encoders.structure import modes_kept
@@ -34,33 +35,77 @@ REPORT = "adaptation.json"
 REPORTS = (REPORT, TEXT_FILE, PICTURE, SEARCHES)
 """What is written beside the model."""
 WORK = "adapting"
-"""Folder in the output folder for what an interrupted run leaves: stored embeddings and an unfinished training."""
-_TRAINING = "training"
+"""Folder in the output folder for what an interrupted run leaves: stored embeddings."""
+_LARGEST_BATCH = 2**20
 _ENCODING_SHARE = 0.6  # of the time; the rest is for computing and scoring candidates
 _CHECKED_TEXTS = 2000  # of the sample, to find out whether the encoder knows any of their tokens
 _RESUMABLE = (OSError, MemoryError, torch.OutOfMemoryError)
 """Failures of the machine, after which a run can be resumed as after an interruption."""
 
 
-def check_adaptation_output(output: str | os.PathLike[str], *, resume: bool, overwrite: bool) -> None:
+@dataclass(frozen=True)
+class AdaptationOptions:
+    """How a run goes: its time, its texts, its folder. What is not allowed is refused here, for every job.
+
+    Args:
+        minutes: how long it may take, about, above 0 and up to 10,000; encoding stops after 60 % of the time, and the
+            texts encoded by then are used. Candidates are computed and scored in any case.
+        limit: use at most this many texts, 500 to 50,000, drawn at random.
+        batch_size: texts per forward pass.
+        seed: random seed.
+        resume: continue an interrupted run in the output folder: what it encoded with this encoder and these texts is
+            used.
+        overwrite: replace what an earlier run wrote to the output folder.
+        show_progress_bar: show how far encoding is and how long it takes.
+
+    Raises:
+        ValueError: if a value is not allowed.
+
+    Example:
+        >>> from st_extras.adaptation import AdaptationOptions
+        >>> AdaptationOptions(minutes=3).limit
+        12000
+    """
+
+    minutes: float = 10.0
+    limit: int = 12_000
+    batch_size: int = 64
+    seed: int = 42
+    resume: bool = False
+    overwrite: bool = False
+    show_progress_bar: bool = True
+
+    def __post_init__(self) -> None:
+        checked = {
+            "minutes": check_interval("minutes", self.minutes, 0, 10_000, low_included=False),
+            "limit": check_count("limit", self.limit, FEWEST_TEXTS, 50_000),
+            "batch_size": check_count("batch_size", self.batch_size, 1, _LARGEST_BATCH),
+            "seed": check_seed("seed", self.seed),
+            "resume": check_bool("resume", self.resume),
+            "overwrite": check_bool("overwrite", self.overwrite),
+            "show_progress_bar": check_bool("show_progress_bar", self.show_progress_bar),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+def check_adaptation_output(output: str | os.PathLike[str], options: AdaptationOptions) -> None:
     """Check that an adaptation may write to ``output``. Nothing is created or deleted.
 
     Raises:
         ValueError: if it may not be used, such as with files that no earlier run wrote, or there is nothing to resume.
     """
-    check_bool("resume", resume)
-    check_bool("overwrite", overwrite)
-    if resume and not is_claimed(Path(output), WORK):
+    if options.resume and not is_claimed(Path(output), WORK):
         raise ValueError(f"resume needs an interrupted adaptation in {str(output)!r}, got none: run it without.")
-    check_output(output, resume=resume, overwrite=overwrite, unfinished=WORK, reports=REPORTS)
+    check_output(output, resume=options.resume, overwrite=options.overwrite, unfinished=WORK, reports=REPORTS)
 
 
 class AdaptationRun:
-    """An adaptation from its checks to its report: what is the same for a domain, a search and a language model.
+    """An adaptation from its checks to its report: what is the same for a domain and a search.
 
-        with AdaptationRun(model, output, ...) as run:
+        with AdaptationRun(model, output, options) as run:
             sample = run.sample(texts)
-            embeddings = run.encode(model, sample.texts, deadline=run.encoding_deadline)
+            embeddings = run.encode(sample.texts, deadline=run.encoding_deadline)
             ...
             run.save(refined)
             return run.report(...)
@@ -72,47 +117,27 @@ class AdaptationRun:
     Args:
         model: the encoder. It is not changed; its modules get their training or evaluation modes back at the end.
         output: a new or empty folder, or one that ``resume`` or ``overwrite`` allows to use.
-        minutes: how long all may take, about.
-        limit: most texts to sample.
-        batch_size: texts per forward pass.
-        seed: of all that is drawn.
-        resume: use what an interrupted run stored.
-        overwrite: replace what an earlier run wrote, and remove what an interrupted one stored.
-        show_progress_bar: show the progress of encoding.
+        options: how it goes; None: the defaults.
 
     Attributes:
+        options: as given, or the defaults.
         work: folder for what an interruption leaves.
         encoding_deadline: when encoding the sample has to stop, after 60 % of the time, as a time of
             ``time.perf_counter``. What candidates are scored on is encoded without a deadline.
-        deadline: when all has to be done, likewise.
 
     Raises:
-        ValueError: if a setting is not allowed, ``output`` may not be used, or ``model`` cuts its embeddings.
+        ValueError: if ``options`` are none, ``output`` may not be used, or ``model`` cuts its embeddings.
     """
 
     def __init__(
-        self,
-        model: SentenceTransformer,
-        output: str | os.PathLike[str],
-        *,
-        minutes: float,
-        limit: int,
-        batch_size: int,
-        seed: int,
-        resume: bool,
-        overwrite: bool,
-        show_progress_bar: bool,
+        self, model: SentenceTransformer, output: str | os.PathLike[str], options: AdaptationOptions | None = None
     ) -> None:
         self._began = time.perf_counter()
-        check_interval("minutes", minutes, 0, 10_000, low_included=False)
-        self.encoding_deadline = self._began + 60 * minutes * _ENCODING_SHARE
-        self.deadline = self._began + 60 * minutes
-        self._limit = check_count("limit", limit, FEWEST_TEXTS, 50_000)
-        self.seed = check_seed("seed", seed)
-        pipeline.check_encoding(batch_size, show_progress_bar)
-        self.batch_size, self.show_progress_bar = int(batch_size), show_progress_bar
-        check_adaptation_output(output, resume=resume, overwrite=overwrite)
-        self.output, self._resume = Path(output), resume
+        options = AdaptationOptions() if options is None else options
+        self.options: AdaptationOptions = check_instance("options", options, AdaptationOptions)
+        self.encoding_deadline = self._began + 60 * options.minutes * _ENCODING_SHARE
+        check_adaptation_output(output, options)
+        self.output = Path(output)
         self.work = self.output / WORK
         self.store = EmbeddingStore(self.work)
         check_adapters(model)
@@ -127,7 +152,7 @@ class AdaptationRun:
         with ExitStack() as contexts:
             contexts.enter_context(modes_kept(self.model))
             contexts.enter_context(undone_if_it_fails(self.output))
-            if not self._resume:
+            if not self.options.resume:
                 self._remove_work()
             claim(self.output, WORK)
             self._contexts = contexts.pop_all()
@@ -139,15 +164,9 @@ class AdaptationRun:
         self._contexts.__exit__(kind, error, at)
 
     def _remove_work(self) -> None:
-        """Remove the stored embeddings and an unfinished training; files of others stay."""
-        shutil.rmtree(self.work / _TRAINING, ignore_errors=True)
+        """Remove the stored embeddings; files of others stay."""
         self.store.remove()
         release(self.output, WORK)
-
-    @property
-    def training_folder(self) -> Path:
-        """Where a short training saves its copy of the encoder."""
-        return self.work / _TRAINING
 
     def sample(self, texts: Any, name: str = "texts") -> Sample:
         """Read the texts once and sample different ones of them.
@@ -155,23 +174,16 @@ class AdaptationRun:
         Raises:
             ValueError: if one is not a text, or the encoder knows no token of them.
         """
-        sample = sample_texts(texts, self._limit, self.seed, name)
+        sample = sample_texts(texts, self.options.limit, self.options.seed, name)
         check_known(self.model, sample.texts[:_CHECKED_TEXTS], name)
         return sample
 
     def encode(
-        self,
-        model: SentenceTransformer,
-        texts: list[str],
-        *,
-        route: Route = "",
-        label: str = "Encoding",
-        deadline: float = math.inf,
+        self, texts: list[str], *, route: Route = "", label: str = "Encoding", deadline: float = math.inf
     ) -> Tensor:
         """Return (n, D) embeddings in float64, on the CPU, of the texts that could be encoded until the deadline.
 
         Args:
-            model: the given encoder, or another one made from it.
             texts: N >= n of them.
             route: "query" or "document": by the whole model, with its route and prompt for these; "": without a final
                 Normalize module, before which a transform is put.
@@ -181,14 +193,14 @@ class AdaptationRun:
         Raises:
             ValueError: if an embedding is not finite.
         """
-        modules = list(model) if route else pipeline.split_before_normalize(model)[0]
-        with pipeline.part_of_model(model, modules) as encoder:
+        modules = list(self.model) if route else pipeline.split_before_normalize(self.model)[0]
+        with pipeline.part_of_model(self.model, modules) as encoder:
             embeddings = self.store.encode(
                 encoder,
                 texts,
                 route=route,
-                batch_size=self.batch_size,
-                show_progress_bar=self.show_progress_bar,
+                batch_size=self.options.batch_size,
+                show_progress_bar=self.options.show_progress_bar,
                 label=label,
                 deadline=deadline,
             )
@@ -208,12 +220,12 @@ class AdaptationRun:
         candidates: list[CandidateResult],
         texts: TextSummary,
         details: Details,
-    ) -> Adaptation:
+    ) -> Adaptation[Details]:
         """Write ``adaptation.json``, remove the stored embeddings, and return the result; see :class:`Adaptation`."""
         reason = reason if chosen is not None else f"{LEFT}{reason}"
         seconds = time.perf_counter() - self._began
         adaptation = Adaptation(model, chosen, reason, gain_measure, candidates, texts, details, seconds)
-        write_json(self.output / REPORT, adaptation.written())
+        write_json(self.output / REPORT, adaptation.as_json())
         self._remove_work()
         return adaptation
 
@@ -224,7 +236,7 @@ class AdaptationRun:
         details: Details,
         gain_measure: str = "",
         candidates: list[CandidateResult] | None = None,
-    ) -> Adaptation:
+    ) -> Adaptation[Details]:
         """Save the given model as it is, and return :meth:`report` with the reason why no candidate was chosen."""
         self.save(self.model)
         return self.report(self.model, None, reason, gain_measure, candidates or [], texts, details)

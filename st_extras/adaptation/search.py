@@ -18,7 +18,7 @@ from sentence_transformers.base.modules import Router
 from torch import Tensor
 
 from st_extras.adaptation.choice import choose, choose_harmless
-from st_extras.adaptation.corpus import summarize
+from st_extras.adaptation.corpus import summarize, with_embedding
 from st_extras.adaptation.neighbors import write_searches
 from st_extras.adaptation.pseudo_relevance import (
     FEWEST_DOCUMENTS,
@@ -30,7 +30,7 @@ from st_extras.adaptation.pseudo_relevance import (
     too_few,
 )
 from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails
-from st_extras.adaptation.run import AdaptationRun
+from st_extras.adaptation.run import AdaptationOptions, AdaptationRun
 from st_extras.adaptation.search_transforms import (
     BOTH_SIDES,
     QUERIES_ALONE,
@@ -63,14 +63,8 @@ def adapt_search(
     queries: Sequence[str] | Dataset | IterableDataset | str = FROM_DOCUMENTS,
     dev: RetrievalTask | None = None,
     keep_index: bool = False,
-    minutes: float = 10.0,
-    limit: int = 12_000,
-    batch_size: int = 64,
-    seed: int = 42,
-    resume: bool = False,
-    overwrite: bool = False,
-    show_progress_bar: bool = True,
-) -> Adaptation:
+    options: AdaptationOptions | None = None,
+) -> Adaptation[SearchDetails]:
     """Refine an encoder for searching a collection, without relevance judgements, or leave it unchanged; save it.
 
     Candidates subtract means from queries and documents, and whiten both halfway: see
@@ -93,14 +87,8 @@ def adapt_search(
         dev: judged queries and their documents, to choose by in place of BM25, by nDCG@10.
         keep_index: change the route of queries alone, so that stored document embeddings stay valid. Not for an encoder
             that compares by dot product, unless its document embeddings have length 1.
-        minutes: how long it may take, about; encoding documents stops after 60 % of it, and those encoded by then are
-            used. Queries are all encoded.
-        limit: use at most this many documents, 500 to 50,000, drawn at random; of the queries, 2,000 at most.
-        batch_size: texts per forward pass.
-        seed: random seed.
-        resume: continue an interrupted run in ``output``: what it encoded with this encoder and these texts is used.
-        overwrite: replace what an earlier run wrote to ``output``.
-        show_progress_bar: show how far encoding is.
+        options: how the run goes: see :class:`AdaptationOptions`. Its deadline and its ``limit`` hold for documents; of
+            the queries, at most 2,000 are used, and all of these are encoded. None: the defaults.
 
     Returns:
         What was chosen, its model, and all candidates with their gains; ``details`` is a :class:`SearchDetails`.
@@ -115,10 +103,11 @@ def adapt_search(
         >>> import tempfile
         >>> from st_extras.samples import sample_sentences
         >>> from st_extras.samples.encoder import raw_encoder
-        >>> from st_extras.adaptation import adapt_search
+        >>> from st_extras.adaptation import AdaptationOptions, adapt_search
         >>> documents, queries = sample_sentences()[:300], [text[:30] for text in sample_sentences()[:40]]
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found = adapt_search(raw_encoder(), documents, folder, queries=queries, show_progress_bar=False)
+        ...     options = AdaptationOptions(show_progress_bar=False)
+        ...     found = adapt_search(raw_encoder(), documents, folder, queries=queries, options=options)
         >>> found.details.queries
         40
     """
@@ -126,23 +115,13 @@ def adapt_search(
     check_instance("dev", dev, RetrievalTask, or_none=True)
     check_bool("keep_index", keep_index)
     require_bm25s()
-    with AdaptationRun(
-        model,
-        output,
-        minutes=minutes,
-        limit=limit,
-        batch_size=batch_size,
-        seed=seed,
-        resume=resume,
-        overwrite=overwrite,
-        show_progress_bar=show_progress_bar,
-    ) as run:
+    with AdaptationRun(model, output, options) as run:
         sample = run.sample(documents, "documents")
         sampled, from_documents = search_queries(queries, sample.texts)
         if reason := too_few(sample.texts, sampled, from_documents):
             return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(sampled), from_documents))
         if keep_index and model.similarity_fn_name == "dot":
-            _, first = with_embedding(sample.texts, run.encode(model, sample.texts[:PART], route="document"))
+            _, first = with_embedding(sample.texts, run.encode(sample.texts[:PART], route="document"))
             if not torch.allclose(first.norm(dim=1), torch.ones(1).double(), atol=0.01):  # bfloat16 rounds
                 raise ValueError(
                     "keep_index must be False for an encoder that compares by dot product and gives documents of other "
@@ -163,7 +142,9 @@ def adapt_search(
         base = comparable(model, of_queries), comparable(model, of_documents)  # what the base model compares
         unit = of_unit_length(of_queries, of_documents)  # what transforms are applied to
 
-        def unchanged(reason: str, measure: str = "", results: list[CandidateResult] | None = None) -> Adaptation:
+        def unchanged(
+            reason: str, measure: str = "", results: list[CandidateResult] | None = None
+        ) -> Adaptation[SearchDetails]:
             """Save the base model, and report the weight of BM25 beside it."""
             found = dataclasses.replace(details, bm25_weight=hybrid_weight(index, used_queries, *base))
             return run.save_unchanged(reason, summary, found, measure, results)
@@ -172,7 +153,7 @@ def adapt_search(
         if from_documents:
             transforms = transforms[-1:]  # the one that does not use the mean of the queries: users' have another
         try:
-            routes = both_sides(used_documents, unit, transforms, run.seed)
+            routes = both_sides(used_documents, unit, transforms, run.options.seed)
         except ValueError as error:  # too few embeddings that differ
             return unchanged(str(error))
         if keep_index:
@@ -206,7 +187,7 @@ def adapt_search(
         add_card_line(refined, name, len(used_documents), len(used_queries), from_documents, weight)
         run.save(refined)
         before, after = (torch.from_numpy(first_documents(*side, _SHOWN)) for side in (base, moved))
-        changed = write_searches(run.output, used_queries, used_documents, before, after, run.seed)
+        changed = write_searches(run.output, used_queries, used_documents, before, after, run.options.seed)
         details = dataclasses.replace(details, changed=changed, bm25_weight=weight)
         return run.report(refined, name, choice.reason, gain_measure, results, summary, details)
 
@@ -227,15 +208,9 @@ def encode_both(
     run: AdaptationRun, queries: list[str], documents: list[str], deadline: float = math.inf
 ) -> tuple[Tensor, Tensor]:
     """Encode queries (Q, D), and documents (n, D) as far as the deadline allows, by the routes and prompts for them."""
-    of_queries = run.encode(run.model, queries, route="query", label="Encoding queries")
-    of_documents = run.encode(run.model, documents, route="document", label="Encoding documents", deadline=deadline)
+    of_queries = run.encode(queries, route="query", label="Encoding queries")
+    of_documents = run.encode(documents, route="document", label="Encoding documents", deadline=deadline)
     return of_queries, of_documents
-
-
-def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str], Tensor]:
-    """Return those of the first n texts whose embedding (n, D) is not 0, as a table of words gives to unknown ones."""
-    rows = (embeddings != 0).any(dim=1).nonzero().flatten()
-    return [texts[row] for row in rows.tolist()], embeddings[rows]
 
 
 def of_unit_length(queries: Tensor, documents: Tensor) -> Embeddings:
@@ -261,20 +236,16 @@ def pseudo_relevance_results(
     for transform, route in zip(transforms, routes, strict=True):
         began = time.perf_counter()
         gain, error = comparison.compare(*route.after(unit))
-        reason = (
-            ""
-            if gain >= -error
-            else "finds BM25's first documents later than the base model, by more than a standard error"
-        )
+        reason = None
+        if not gain >= -error:
+            reason = "finds BM25's first documents later than the base model, by more than a standard error"
         results.append(
             CandidateResult(
                 name=transform.name,
                 gain=gain,
                 low=gain - 1.96 * error,
                 high=gain + 1.96 * error,
-                general=None,
-                accepted=not reason,
-                reason=reason,
+                why_not_accepted=reason,
                 seconds=round(time.perf_counter() - began, 1),
             )
         )
@@ -296,16 +267,12 @@ def judged_results(
     for transform, route in zip(transforms, routes, strict=True):
         began = time.perf_counter()
         gain = judgements.compare(*route.after(unit))
-        reason = "" if gain > 0 else "not better than the base model"
+        reason = None if gain > 0 else "not better than the base model"
         results.append(
             CandidateResult(
                 name=transform.name,
                 gain=gain,
-                low=None,
-                high=None,
-                general=None,
-                accepted=not reason,
-                reason=reason,
+                why_not_accepted=reason,
                 seconds=round(time.perf_counter() - began, 1),
             )
         )

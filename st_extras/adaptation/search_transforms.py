@@ -20,7 +20,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_extras.adaptation.transforms import LinearTransform, transformed
+from st_extras.adaptation.transforms import LinearTransform
 from st_extras.citations import CITATIONS
 from st_extras.encoders.prompts import name_prompts
 from st_extras.functional import unit_rows
@@ -146,8 +146,8 @@ def queries_alone(routes: Sequence[Routes], base: Embeddings) -> list[Routes]:
     alone = []
     for both in routes:
         matrix, offset = both.queries
-        queries = transformed(start, both.queries)  # q', (Q, D)
-        moved = transformed(documents, both.documents)  # d', (N, D)
+        queries = both.queries.apply(start)  # q', (Q, D)
+        moved = documents if both.documents is None else both.documents.apply(documents)  # d', (N, D)
         slope = ridge_slope(documents, moved.norm(dim=1))  # v, (D,)
         moved = normalize(moved)
         first = first_documents(queries.float().numpy(), moved.float().numpy(), _LEVEL_DOCUMENTS)  # (Q, 5)

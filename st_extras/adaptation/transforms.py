@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from st_extras.modules.linear import Affine
 from st_extras.modules.neighbor_directions import NeighborDirections
-
-
-def transformed(embeddings: Tensor, transform: Affine | None) -> Tensor:
-    """Return (N, k) embeddings after a transform; None: the (N, D) embeddings themselves."""
-    return embeddings if transform is None else transform.apply(embeddings)
 
 
 @dataclass(frozen=True)
@@ -26,7 +20,7 @@ class LinearTransform:
         strength: t, with any amount of text; N texts have N / (N + 1000) of it, as few texts are weak evidence.
         kept_mean: share of the mean embedding mu that is kept. 1 forgets least.
         gentler: name of the transform that must lose little on pairs of general English for this one to be tried: see
-            :func:`~st_extras.adaptation.choice.is_tried`. None: it is always tried.
+            :func:`~st_extras.adaptation.choice.why_not_tried`. None: it is always tried.
     """
 
     name: str
@@ -57,9 +51,9 @@ CANDIDATES = (
         gentler="medium neighbour transform",
     ),
 )
-"""What is tried without training, the gentlest first."""
+"""What :func:`adapt` tries, the gentlest first."""
 STRENGTHS = {one.name.partition(" ")[0]: one.name for one in CANDIDATES}
-"""Names of the candidates, by how strong they are."""
+"""Names of the candidates, by what ``strength`` and ``--strength`` call them: "slight", "gentle", and so on."""
 
 
 def card_line(

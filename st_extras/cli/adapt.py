@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,9 @@ from st_extras.cli.console import print_json, print_line, print_table, shows_bar
 from st_extras.cli.evaluate import dev_name, load_labeled
 
 if TYPE_CHECKING:
-    from st_extras.adaptation import Adaptation, DomainDetails, LanguageModelDetails
+    from st_extras.adaptation import Adaptation, DomainDetails
+    from st_extras.evaluation.geometry import MovedThreshold
+
 _MEASURES = "mean of 1-NN, V-measure and MAP@R"
 
 
@@ -31,10 +33,10 @@ def adapt(
         ),
     ] = None,
     strength: Annotated[
-        Literal["slight", "gentle", "medium", "whitening"] | None,
-        typer.Option(help="Save this transform, whatever the scores say."),
+        str | None,
+        typer.Option(help="Save the transform of this name, such as medium, whatever the scores say."),
     ] = None,
-    train: Annotated[bool, typer.Option("--train", help="Try short trainings too, while there is time.")] = False,
+    threshold: options.Threshold = None,
     labeled: options.Labeled = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = "label",
@@ -53,19 +55,30 @@ def adapt(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Refine an encoder for your text, without labels, or leave it unchanged; make one of a language model.
+    """Refine an encoder for your text, without labels, or leave it unchanged.
 
-    Linear transforms of four strengths, and with --train two short trainings, are tried and scored on held-out texts;
-    the gentlest one that gains about as much as the best is saved. The exit code is 0 also if the encoder is left
-    unchanged; --json then has "changed": false. To search a collection, use adapt-search.
+    Linear transforms of several strengths are tried and scored on held-out texts; the gentlest one that gains about as
+    much as the best is saved. The exit code is 0 also if the encoder is left unchanged; --json then has
+    "changed": false. To search a collection, use adapt-search.
 
     Example: st-extras adapt sentence-transformers/all-MiniLM-L6-v2 texts.txt -o adapted
     """
     from st_extras import adaptation, evaluation
+    from st_extras.adaptation.domain import check_settings
     from st_extras.encoders import load_encoder
     from st_extras.text import corpus
 
-    adaptation.check_adaptation_output(output, resume=resume, overwrite=overwrite)
+    run_options = adaptation.AdaptationOptions(
+        minutes=minutes,
+        limit=limit,
+        batch_size=batch_size,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        show_progress_bar=shows_bars(quiet, as_json),
+    )
+    check_settings(max_general_loss, strength, threshold)
+    adaptation.check_adaptation_output(output, run_options)
     options.check_column(context, text)
     options.refuse_refined(encoder)
     chooser: Any = None
@@ -87,29 +100,22 @@ def adapt(
         dev=chooser,
         max_general_loss=max_general_loss,
         strength=strength,
-        train=train,
-        minutes=minutes,
-        limit=limit,
-        batch_size=batch_size,
-        seed=seed,
-        resume=resume,
-        overwrite=overwrite,
-        show_progress_bar=shows_bars(quiet, as_json),
+        threshold=threshold,
+        options=run_options,
     )
     tried = shlex.join([encoder, str(output)])
     next_step = f"st-extras evaluate {tried} --labeled FILE.tsv  # columns label and text"
     print_adaptation(adapted, output, _changes(adapted), "neighbors.md", "labels", next_step, as_json)
     if as_json or not adapted.candidates:
         return
-    details = cast("DomainDetails | LanguageModelDetails", adapted.details)
-    for left_out in details.not_tried:
+    _print_cosines(adapted.details, shlex.join(["st-extras", "calibrate", str(output), *text, "--before", encoder]))
+    for left_out in adapted.details.not_tried:
         print_line(f"Not tried: {left_out}.")
-    if isinstance(details, adaptation.DomainDetails):
-        print_line("Another one: the same command with --overwrite and --strength NAME, such as medium.")
+    print_line("Another one: the same command with --overwrite and --strength NAME, such as medium.")
 
 
 def print_adaptation(
-    adapted: Adaptation, output: Path, lines: list[str], examples: str, judges: str, next_step: str, as_json: bool
+    adapted: Adaptation[Any], output: Path, lines: list[str], examples: str, judges: str, next_step: str, as_json: bool
 ) -> None:
     """Print the result of a job: what was chosen and what it changes, what to read and to run next, the table.
 
@@ -123,7 +129,7 @@ def print_adaptation(
         as_json: print one JSON object instead.
     """
     if as_json:
-        print_json(adapted.written() | {"output": str(output)})
+        print_json(adapted.as_json() | {"output": str(output)})
         return
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
     for line in lines:
@@ -137,34 +143,31 @@ def print_adaptation(
         print_table("", titles, rows)
 
 
-def _changes(adapted: Adaptation) -> list[str]:
+def _changes(adapted: Adaptation[DomainDetails]) -> list[str]:
     """Return what the chosen candidate changes, and the texts, a sentence each."""
     from st_extras.adaptation.choice import ANY_LOSS
 
-    chosen, details = adapted.chosen_result, cast("DomainDetails | LanguageModelDetails", adapted.details)
+    chosen, details = adapted.chosen_result, adapted.details
     if chosen is None:
         return [_texts_line(adapted)]
     changes = []
-    if (points := getattr(details, "expected_points", None)) is not None:
-        low, high = points
+    if details.expected_points is not None:
+        low, high = details.expected_points
         changes.append(
             f"Expected by labels: {low:+.1f} to {high:+.1f} points, as in 8 of 10 cases measured ({_MEASURES})."
         )
     if chosen.general is not None and details.general is not None:
         change = f"{chosen.general - details.general:+.1f}"
-        if getattr(details, "max_general_loss", 0) >= ANY_LOSS:  # a raw encoder's default
+        if details.max_general_loss >= ANY_LOSS:
             change += ", any loss is allowed"
         changes.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change}).")
     changes.append(f"{details.changed:.0%} of the texts have another nearest neighbour.")
-    before, after = ((marks or {}).get(1000) for marks in (details.unrelated_before, details.unrelated_after))
-    if before and after:
-        changes.append(f"1 in 1,000 pairs of texts has a cosine above {after[0]:.2f}, not {before[0]:.2f}.")
     return [*changes, _texts_line(adapted)]
 
 
-def _texts_line(adapted: Adaptation) -> str:
+def _texts_line(adapted: Adaptation[DomainDetails]) -> str:
     """Return texts and base model in a sentence."""
-    texts, details = adapted.texts, cast("DomainDetails | LanguageModelDetails", adapted.details)
+    texts, details = adapted.texts, adapted.details
     described = f"Text: {texts.read:,} read, {texts.used:,} different ones used, {texts.mean_words} words each"
     if texts.near_duplicates is not None:
         described += f", {texts.near_duplicates:.0%} near-duplicates"
@@ -173,3 +176,29 @@ def _texts_line(adapted: Adaptation) -> str:
     if details.general is not None:
         described += f", {details.general:.1f} on general pairs"
     return f"{described}."
+
+
+def _print_cosines(details: DomainDetails, calibrate: str) -> None:
+    """Print how cosines change, for whoever has a threshold on them; nothing if the encoder is left unchanged.
+
+    Args:
+        details: of the adaptation.
+        calibrate: a command that compares the cosines of both encoders.
+    """
+    before, after = details.unrelated_before, details.unrelated_after
+    if before is None or after is None:
+        return
+    print_line("Thresholds on cosines have to change, as all cosines do:")
+    rows = [[f"1 in {n:,}", f"{before[n][0]:.2f}", f"{after[n][0]:.2f}"] for n in before]
+    print_table("", ["pairs of texts above", "cosine before", "now"], rows)
+    print_line(f"{calibrate} --threshold 0.8" if details.threshold is None else threshold_line(details.threshold))
+
+
+def threshold_line(moved: MovedThreshold) -> str:
+    """Return where a threshold moves, in a sentence."""
+    if moved.after is None:
+        return f"{'No pair' if not moved.above else 'Each pair'} of {moved.pairs:,} lies above {moved.before:g} before."
+    return (
+        f"{moved.before:.2f} before is {moved.after:.2f} now: as many pairs lie above it "
+        f"({moved.above:,} of {moved.pairs:,})."
+    )

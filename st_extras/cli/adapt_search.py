@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -74,7 +74,16 @@ def adapt_search(
     from st_extras.text import documents as reading
     from st_extras.text.folders import find_search_folder
 
-    adaptation.check_adaptation_output(output, resume=resume, overwrite=overwrite)
+    run_options = adaptation.AdaptationOptions(
+        minutes=minutes,
+        limit=limit,
+        batch_size=batch_size,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        show_progress_bar=shows_bars(quiet, as_json),
+    )
+    adaptation.check_adaptation_output(output, run_options)
     options.check_column(context, documents)
     options.refuse_refined(encoder)
     judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)
@@ -93,13 +102,7 @@ def adapt_search(
         queries=wanted,
         dev=judged,
         keep_index=keep_index,
-        minutes=minutes,
-        limit=limit,
-        batch_size=batch_size,
-        seed=seed,
-        resume=resume,
-        overwrite=overwrite,
-        show_progress_bar=shows_bars(quiet, as_json),
+        options=run_options,
     )
     known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
     next_step = shlex.join(
@@ -110,7 +113,7 @@ def adapt_search(
         return
     if adapted.candidates and judged is None:
         print_line(_RULE)
-    if (weight := cast("SearchDetails", adapted.details).bm25_weight) is not None:
+    if (weight := adapted.details.bm25_weight) is not None:
         print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25.")
         if passages is not None:  # search reads whole documents, which have another weight
             print_line("Index the passages; the best one counts for its document.")
@@ -120,9 +123,9 @@ def adapt_search(
         print_line(f'st-extras search {where} "your query" --bm25-weight {weight:.4g}')
 
 
-def _search_changes(adapted: Adaptation) -> list[str]:
+def _search_changes(adapted: Adaptation[SearchDetails]) -> list[str]:
     """Return the gain, what it changes, and the texts, a sentence each."""
-    chosen, details = adapted.chosen_result, cast("SearchDetails", adapted.details)
+    chosen, details = adapted.chosen_result, adapted.details
     if chosen is None:
         return [_documents_line(adapted)]
     return [
@@ -132,8 +135,8 @@ def _search_changes(adapted: Adaptation) -> list[str]:
     ]
 
 
-def _documents_line(adapted: Adaptation) -> str:
+def _documents_line(adapted: Adaptation[SearchDetails]) -> str:
     """Return documents and queries in a sentence."""
-    texts, details = adapted.texts, cast("SearchDetails", adapted.details)
+    texts, details = adapted.texts, adapted.details
     made = " made from them" if details.made_from_documents else ""
     return f"Documents: {texts.read:,} read, {texts.used:,} different ones used; {details.queries:,} queries{made}."

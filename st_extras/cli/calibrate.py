@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from st_extras.checks import check_interval
 from st_extras.cli import options
+from st_extras.cli.adapt import threshold_line
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import load_any
 
@@ -33,6 +36,7 @@ def calibrate(
         Path | None,
         typer.Option(help="File of a picture to write, such as cosines.png; needs the extra plot."),
     ] = None,
+    threshold: options.Threshold = None,
     column: options.Column = None,
     prompt: options.Prompt = None,
     batch_size: options.EncodeBatch = 32,
@@ -56,6 +60,10 @@ def calibrate(
     from st_extras.text import corpus
 
     options.check_column(context, text)
+    if threshold is not None:
+        check_interval("threshold", threshold, -1, 1)
+    if before is None:
+        options.refuse_unread(context, "needs --before", "threshold")
     texts = sample_texts(corpus.stream_sentences(text, column=column), _TEXTS, seed, "text").texts
     axes: Any = None if picture is None else new_axes()  # what is wrong with it is known before anything is encoded
     if picture is not None:
@@ -69,6 +77,7 @@ def calibrate(
     bar = shows_bars(quiet, as_json)
     pairs = encode_pairs(models, texts, searched, prompt=prompt, batch_size=batch_size, show_progress_bar=bar)
     found, count = pairs.cosines(), len(pairs.texts["after"])
+    moved = None if threshold is None else pairs.moved_threshold(threshold)
     about: dict[str, Any] = {"texts": count}
     compared, what = f"{count:,} different texts compared with each other.", "texts"
     if pairs.queries is not None:
@@ -85,12 +94,15 @@ def calibrate(
     if as_json:
         keys = ("cosine", "low", "high")
         named = {name: {n: dict(zip(keys, ends, strict=True)) for n, ends in of.items()} for name, of in found.items()}
-        print_json(about | {"cosines": named.pop("after")} | named)
+        found_threshold = {} if moved is None else {"threshold": asdict(moved)}
+        print_json(about | {"cosines": named.pop("after")} | named | found_threshold)
         return
     print_line(compared)
     for name, marks in found.items():
         lines = [[f"1 in {n:,}", f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for n, (value, low, high) in marks.items()]
         print_table(f"Cosines of unrelated {what}, {paths[name]}", ["pairs above", "cosine", "95 % interval"], lines)
+    if moved is not None:
+        print_line(threshold_line(moved))
 
 
 def _queries(files: Sequence[str], text: Sequence[str], documents: list[str], seed: int) -> tuple[list[str], str]:

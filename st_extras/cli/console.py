@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -108,13 +107,7 @@ def print_result(report: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 def print_json(report: dict[str, Any]) -> None:
     """Print one JSON object; numbers that are not finite, which JSON does not have, become null."""
+    from st_extras.files import finite_json
+
     if speaks():
-        typer.echo(json.dumps(_finite(report), allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        typer.echo(json.dumps(finite_json(report), allow_nan=False))

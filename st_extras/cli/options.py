@@ -308,6 +308,10 @@ SampleLimit = Annotated[
 Minutes = Annotated[
     float, typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", rich_help_panel=RUNNING)
 ]
+Threshold = Annotated[
+    float | None,
+    typer.Option(help="A cosine that is your threshold before: print the one that as many pairs exceed now."),
+]
 ResumeEncoding = Annotated[
     bool,
     typer.Option("--resume", help="Continue an interrupted run: what it encoded is used.", rich_help_panel=RUNNING),

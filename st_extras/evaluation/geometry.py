@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_choice, check_count
+from st_extras.checks import check_choice, check_count, check_interval
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.modules.lambda_search import check_text_pairs
 from st_extras.ranking import highest, score_blocks
@@ -83,7 +84,7 @@ def mean_cosine(x: Tensor) -> float:
 def unrelated_cosines(
     x: Tensor, groups: int = 20, *, queries: Tensor | None = None, related: Tensor | None = None
 ) -> dict[int, tuple[float, float, float]]:
-    """Return the cosines that one in 100, 1,000 and 10,000 unrelated pairs exceeds, with their 95 % intervals.
+    """Return the cosines that one in 100, 1,000, 10,000 and 100,000 unrelated pairs exceeds, with 95 % intervals.
 
     Nearly all pairs of texts drawn at random are unrelated: the numbers are thresholds that keep them out. The
     interval is a jackknife's over groups of texts, as pairs that share a text are not independent.
@@ -95,7 +96,7 @@ def unrelated_cosines(
         related: (Q, N) bool, pairs that are left out, such as a query and the document that it was made from.
 
     Returns:
-        n -> cosine, lower and upper end, for each n of 100, 1,000 and 10,000 of which there are ten pairs.
+        n -> cosine, lower and upper end, for each n of 100, 1,000, 10,000 and 100,000 of which there are ten pairs.
 
     Raises:
         ValueError: if there are too few rows, or a row is zero or not finite.
@@ -105,7 +106,7 @@ def unrelated_cosines(
     cosines = _pair_cosines(u, None if queries is None else check_embeddings("queries", queries, at_least), related)
     times = 2 if queries is None else 1  # how often each pair stands in it
     pairs = int(cosines.isfinite().sum()) // times
-    numbers = [n for n in (100, 1_000, 10_000) if pairs >= 10 * n]
+    numbers = [n for n in (100, 1_000, 10_000, 100_000) if pairs >= 10 * n]
 
     def marks(left: Tensor) -> Tensor:
         """Return the cosine for each n, of the pairs that are left."""
@@ -117,7 +118,7 @@ def unrelated_cosines(
     rows, columns = (torch.arange(size, device=u.device) % groups for size in cosines.shape)
     others = torch.stack([marks(cosines[rows != left_out][:, columns != left_out]) for left_out in range(groups)])
     values, errors = marks(cosines), (groups - 1) ** 0.5 * others.std(dim=0, correction=0)
-    ends = (values.tolist(), (values - 1.96 * errors).tolist(), (values + 1.96 * errors).tolist())
+    ends = (values.tolist(), *((values + side * errors).clamp(-1, 1).tolist() for side in (-1.96, 1.96)))
     return dict(zip(numbers, zip(*ends, strict=True), strict=True))
 
 
@@ -127,6 +128,51 @@ def sorted_cosines(x: Tensor, queries: Tensor | None = None, related: Tensor | N
     cosines = _pair_cosines(u, None if queries is None else check_embeddings("queries", queries), related)
     cosines = cosines if queries is not None else cosines.tril(-1) + torch.full_like(cosines, -torch.inf).triu()
     return cosines[cosines.isfinite()].sort(descending=True).values.cpu()
+
+
+@dataclass(frozen=True)
+class MovedThreshold:
+    """Where a threshold on cosines moves if as many pairs are to lie above it as before.
+
+    Attributes:
+        before: the threshold with the earlier embeddings.
+        after: that with the later ones, halfway between two pairs; None if no pair, or each, lies above ``before``.
+        above: number of pairs above it, both before and after.
+        pairs: number of pairs that were compared.
+    """
+
+    before: float
+    after: float | None
+    above: int
+    pairs: int
+
+
+def moved_threshold(
+    threshold: float,
+    before: Tensor,
+    after: Tensor,
+    *,
+    queries: tuple[Tensor, Tensor] | None = None,
+    related: Tensor | None = None,
+) -> MovedThreshold:
+    """Return the cosine that as many pairs exceed with later embeddings as exceed ``threshold`` with earlier ones.
+
+    Args:
+        threshold: a cosine, -1 to 1.
+        before: (N, D) embeddings of different texts.
+        after: (N, D') of the same texts.
+        queries: (Q, D) and (Q, D'); each is compared with all texts. None: the texts are compared with each other.
+        related: (Q, N) bool, pairs that are left out.
+
+    Raises:
+        ValueError: if ``threshold`` is not between -1 and 1, or a row is zero or not finite.
+    """
+    check_interval("threshold", threshold, -1, 1)
+    of_queries = queries or (None, None)
+    old, new = (sorted_cosines(x, one, related) for x, one in zip((before, after), of_queries, strict=True))
+    above = int((old > threshold).sum())
+    between = 0 < above < len(new)
+    return MovedThreshold(threshold, float(new[above - 1 : above + 1].mean()) if between else None, above, len(new))
 
 
 def _pair_cosines(u: Tensor, queries: Tensor | None, related: Tensor | None) -> Tensor:

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.encoders.prompts import encode_as
-from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.geometry import MovedThreshold, moved_threshold, unrelated_cosines
 from st_extras.modules.pipeline import check_finite_embeddings
 
 FEWEST = 50  # a thousand pairs
@@ -38,6 +38,12 @@ class UnrelatedPairs:
             name: unrelated_cosines(rows, queries=queries[name], related=self.related)
             for name, rows in self.texts.items()
         }
+
+    def moved_threshold(self, threshold: float) -> MovedThreshold:
+        """Return where a threshold of the encoder "before" moves with the encoder "after"."""
+        queries = None if self.queries is None else (self.queries["before"], self.queries["after"])
+        before, after = self.texts["before"], self.texts["after"]
+        return moved_threshold(threshold, before, after, queries=queries, related=self.related)
 
 
 def encode_pairs(

@@ -1,10 +1,9 @@
-"""``adapt``: what is proposed from which texts, how it is scored, what is saved, what is left unchanged."""
+"""``adapt``: what is computed from which texts, how it is scored, what is saved, what is left unchanged."""
 
 import dataclasses
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,148 +12,113 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from torch import Tensor
 
-from st_extras.adaptation import CANDIDATES, ShortTraining, adapt, choice, corpus, domain
+from st_extras.adaptation import CANDIDATES, LinearTransform, adapt, choice, corpus, domain
 from st_extras.adaptation.corpus import Corpus, TextSummary, sample_texts
-from st_extras.adaptation.domain import Candidate, CandidateScores, NotTried, proposed
-from st_extras.adaptation.scoring import Measure
+from st_extras.adaptation.domain import CandidateScores, FittedCandidates, fit_candidates
+from st_extras.adaptation.scoring import HeldOutTexts, Measure, Measured, general_english
+from st_extras.adaptation.transforms import STRENGTHS, Affine
+from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabelFreeComparison, label_scores
-from st_extras.evaluation.geometry import unrelated_cosines
+from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.text.term_weights import character_tfidf
-from tests.adaptation.texts import DEV, TEXTS, topical
+from tests.adaptation.texts import DEV, TEXTS, quiet, topical
+from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
-from tests.helpers import differing, draw, snapshot
+from tests.helpers import draw
 
 pytestmark = pytest.mark.usefixtures("without_picture")
 NAMES = [one.name for one in CANDIDATES]
-TINY = ShortTraining("training", steps=2, learning_rate=1e-3, masked_share=0.1)
 
-# --- what is proposed ---
+# --- what is computed, from which texts ---
 
 SAMPLES = list(dict.fromkeys(sample_sentences()))[:120]
-CORPUS = Corpus(SAMPLES[:24], SAMPLES[24:], draw(120, 6), torch.arange(120), TextSummary(120, 120, 120, 24, 1.0))
-BY_COPY = draw(120, 6, seed=1)
-
-
-class Run:
-    """Records what is encoded, by which model, and gives BY_COPY for it."""
-
-    seed, deadline, batch_size, show_progress_bar, training_folder = 5, float("inf"), 4, False, Path("work")
-
-    def __init__(self) -> None:
-        self.encoded: list[tuple[Any, list[str]]] = []
-
-    def encode(self, model: Any, texts: list[str], label: str = "") -> Tensor:
-        self.encoded.append((model, texts))
-        return BY_COPY
+SPLIT = (SAMPLES[:24], SAMPLES[24:], draw(24, 6), draw(96, 6, seed=1))
+CORPUS = Corpus(*SPLIT, TextSummary(120, 120, 120, 24, 1.0), mean_cosine=0.1, why_not_usable=None)
 
 
 def test_transforms_are_computed_from_the_fitting_texts_alone():
-    base: Any = object()
-    found: Any = list(proposed(base, CORPUS, Run(), train=False))  # type: ignore[arg-type]
-    expected = neighbor_directions(CORPUS.embeddings[24:], tfidf=character_tfidf(SAMPLES[24:]), seed=5)
-    assert [(one.name, one.gentler) for one in found] == [(one.name, one.gentler) for one in CANDIDATES]
-    for one, candidate in zip(CANDIDATES, found, strict=True):
-        matrix, offset = one.affine(expected)
-        assert candidate.model is base
-        assert torch.equal(candidate.held_out_embeddings, CORPUS.embeddings[:24])
-        torch.testing.assert_close(candidate.transformed(CORPUS.embeddings), CORPUS.embeddings @ matrix + offset)
-    few = dataclasses.replace(CORPUS, fitting=SAMPLES[24:40], embeddings=draw(40, 6))
-    (refused,) = proposed(base, few, Run(), train=True)  # type: ignore[arg-type]
-    assert "must have at least" in refused.reason  # type: ignore[union-attr]
-
-
-def test_a_trained_copy_is_encoded_in_the_order_of_the_corpus_and_tried_with_transforms(monkeypatch):
-    trained: list[Any] = []
-
-    def copy(self: ShortTraining, model: Any, texts: list[str], *others: Any) -> Any:
-        if self.name == "wild":
-            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
-        trained.append((self.name, texts, others))
-        return f"{self.name} of {model}"
-
-    monkeypatch.setattr(ShortTraining, "trained_copy", copy)
-    monkeypatch.setattr(domain, "dropout_acts", lambda model: model != "without dropout")
-    monkeypatch.setattr(domain, "seconds_per_text", lambda model, texts, batch_size: 1e-5)
-    wild, slow = ShortTraining("wild", 1, 1e-3, None), ShortTraining("slow", 10**9, 1e-3, None)
-    monkeypatch.setattr(domain, "TRAININGS", (wild, slow, TINY))
-    job: Any = Run()
-    job.deadline = domain.time.perf_counter() + 600
-    found: Any = list(proposed("base", CORPUS, job, train=True))  # type: ignore[arg-type]
-    assert [getattr(one, "name", one) for one in found] == [
-        *NAMES,
-        NotTried("wild: CUDA out of memory. Tried to allocate"),
-        NotTried("slow, which would take 85333.3 minutes more"),
-        "training",
-        *(f"training + {name}" for name in NAMES),
-    ]
-    assert trained == [("training", SAMPLES[24:], (Path("work"), 5, False))]  # not on the held-out texts
-    assert job.encoded == [("training of base", SAMPLES)]  # held-out texts first, as in the corpus
-    expected = neighbor_directions(BY_COPY[24:], tfidf=character_tfidf(SAMPLES[24:]), seed=5)
-    for one in found[-5:]:
-        assert one.model == "training of base"
-        assert torch.equal(one.held_out_embeddings, BY_COPY[:24])
-    assert found[-5].transform is None
-    assert found[-1].gentler == f"training + {CANDIDATES[-1].gentler}"
-    torch.testing.assert_close(found[-4].transform, CANDIDATES[0].affine(expected))
-    last: Any = list(proposed("without dropout", CORPUS, Run(), train=True))[-1]  # type: ignore[arg-type]
-    assert ("dropout acts" in last.reason, len(trained)) == (True, 1)
+    found = fit_candidates(CORPUS, 5)
+    expected = neighbor_directions(SPLIT[3], tfidf=character_tfidf(SAMPLES[24:]), seed=5)
+    assert list(found.transforms) == NAMES
+    for one in CANDIDATES:
+        torch.testing.assert_close(found.transforms[one.name], one.affine(expected))
+    few = dataclasses.replace(CORPUS, fitting=SAMPLES[24:40], fitting_embeddings=draw(16, 6))
+    with pytest.raises(ValueError, match="must have at least"):
+        fit_candidates(few, 5)
 
 
 # --- how it is scored ---
 
+TWICE = Affine(2 * torch.eye(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64))
 
-def test_scores_are_those_of_each_encoder_with_its_transform():
-    """Also after an encoder that once failed: it was scored by the embeddings of another."""
+
+def test_a_measure_is_taken_of_the_base_model_and_after_a_transform():
     first, second, _ = graded_pairs()
-    measure = Measure(["a", "b", "c"], lambda embeddings: float(embeddings.sum()))
-    by = {"base": draw(600, 4), "copy": draw(600, 4, seed=1)}
-    encoded: list[tuple[Any, list[str]]] = []
-
-    def encode(model: Any, texts: list[str]) -> Tensor:
-        encoded.append((model, texts))
-        if len(encoded) == 3:
-            raise RuntimeError("no memory")
-        return by[model][: len(texts)]
-
-    scores = CandidateScores("base", encode, measure)  # type: ignore[arg-type]
-    transform = domain.Affine(2 * torch.eye(4, dtype=torch.float64), torch.ones(4, dtype=torch.float64))
-    scores.base_general = 40.0  # random embeddings have about 0, of which nothing can be lost
-    candidates: Any = {model: Candidate("x", model, draw(2, 4), transform) for model in by}  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="no memory"):
-        scores.result(candidates["copy"], max_general_loss=0.0)
-    for model in ("copy", "copy", "base"):
-        found = scores.result(candidates[model], max_general_loss=0.0)
-        assert scores.base_dev == float(by["base"][:3].sum())
-        assert found.gain == pytest.approx(float((2 * by[model][:3] + 1).sum()) - scores.base_dev)
-        assert found.general == pytest.approx(domain.general_english().score(2 * by[model] + 1))
-        assert "on general pairs" in found.reason
-    texts = [*first, *second]
-    rest = [(model, some) for model in ("copy", "base") for some in (texts, measure.texts)]
-    assert encoded == [("base", texts), ("base", measure.texts), ("copy", texts), *rest]
+    rows = draw(600, 4)
+    encoded: list[list[str]] = []
+    general = Measured.by(general_english(), lambda texts: encoded.append(texts) or rows)  # type: ignore[func-returns-value]
+    assert encoded == [[*first, *second]]
+    assert general.base == general_english().score(rows)
+    assert general.after(TWICE) == general_english().score(2 * rows + 1)
+    total = Measured.by(Measure(["a"] * 600, lambda embeddings: float(embeddings.sum())), lambda _: rows)
+    assert total.gain(TWICE) == pytest.approx((float(rows.sum()) + 2400, None, None), abs=1e-9)  # type: ignore[comparison-overlap]
 
 
 def test_without_labels_held_out_texts_are_compared():
-    texts, base = SAMPLES[:110], draw(110, 8)
-    comparison = LabelFreeComparison(texts, base, seed=7)
-    scores = CandidateScores("base", lambda model, texts: draw(len(texts), 8), comparison)  # type: ignore[arg-type]
-    assert scores.base_dev is None
-    for move in (base, base + draw(110, 8, seed=1)):
-        found = scores.result(Candidate("x", "base", move), max_general_loss=0.0)  # type: ignore[arg-type]
-        verdict = comparison.compare(move)
-        assert (found.gain, found.low, found.high) == (verdict.gain, verdict.low, verdict.high)
-        assert found.general is None  # random embeddings have less than 30
-        assert found.accepted == (verdict.low > 0)
+    comparison = LabelFreeComparison(SAMPLES[:110], draw(110, 4), seed=7)
+    scores = CandidateScores(HeldOutTexts(comparison, draw(110, 4, seed=1)), None, 0.0)
+    found = scores.result("x", TWICE, 0.0)
+    expected = comparison.compare(2 * draw(110, 4, seed=1) + 1)
+    assert (found.gain, found.low, found.high) == (expected.gain, expected.low, expected.high)
+    assert found.general is None
+    assert found.accepted == (expected.low > 0)
+
+
+def measured(base: float, after: float) -> Any:
+    """A measure that has one score before and one after any transform."""
+    return Measured(Measure([], lambda _: after), torch.zeros(1, 4).double(), base)
+
+
+def test_what_is_lost_on_general_english_is_held_against_a_candidate():
+    for limit, reason in ((2.0, "loses 3.00 on general pairs, 2.00 allowed"), (4.0, None)):
+        found = CandidateScores(measured(50.0, 60.0), measured(80.0, 77.0), limit).result("x", TWICE, 1.5)
+        assert (found.gain, found.general, found.why_not_accepted) == (10.0, 77.0, reason)
+        assert found.seconds >= 1.5
+
+
+@pytest.mark.parametrize("places", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_candidates_may_stand_in_any_order(monkeypatch, places):
+    """One that depends on a gentler one is scored after it, wherever it stands; results are in the order given."""
+    gentle, medium = LinearTransform("gentle", 1, 0.5, 1), LinearTransform("medium", 1, 0.5, 1)
+    strong = LinearTransform("strong", 1, 1, 0, gentler="medium")
+    order = [(gentle, medium, strong)[place] for place in places]
+    monkeypatch.setattr(domain, "CANDIDATES", tuple(order))
+    general = {"gentle": 0.0, "medium": 3.0, "strong": 1.0}  # what each is from the score
+    fitted = FittedCandidates(
+        {name: Affine(torch.eye(4).double(), torch.full((4,), lost).double()) for name, lost in general.items()}, 0
+    )
+    measure = Measured(Measure([], lambda rows: 80.0 - float(rows.mean())), torch.zeros(1, 4).double(), 80.0)
+    held_out = HeldOutTexts(LabelFreeComparison(SAMPLES[:110], draw(110, 4)), draw(110, 4))
+    results, not_tried = CandidateScores(held_out, measure, 2.0).of(fitted)
+    assert [one.name for one in results] == [one.name for one in order if one is not strong]
+    assert not_tried == ["strong, as medium loses 3.00 on general pairs"]
+    for scores in (
+        CandidateScores(held_out, measure, choice.ANY_LOSS),
+        CandidateScores(held_out, None, 2.0),  # nothing is known of general English
+        CandidateScores(measured(1.0, 2.0), measure, 2.0),  # labels choose
+    ):
+        results, not_tried = scores.of(fitted)
+        assert ([one.name for one in results], not_tried) == ([one.name for one in order], [])
 
 
 # --- from texts to the saved model ---
 
 
 def run(model: SentenceTransformer, texts: Any, folder: Path, **options: Any) -> Any:
-    return adapt(model, texts, folder, **{"max_general_loss": 200.0, "show_progress_bar": False, **options})
+    return adapt(model, texts, folder, **quiet(**{"max_general_loss": 200.0, **options}))
 
 
 def chosen_by_labels(model: SentenceTransformer, folder: Path, texts: Any = TEXTS) -> Any:
@@ -189,7 +153,7 @@ LAST_LAYER_OFF = (73.0, [(0.037, 73.5), (0.065, 73.9), (0.150, 75.7), (0.223, 72
         (MINILM, {"max_general_loss": 0.5}, 3, "gentle"),
         (LAST_LAYER_OFF, {}, 4, "whitening"),
         (MINILM, {"strength": "slight"}, 4, "slight"),
-        (MINILM, {"strength": "whitening", "max_general_loss": 0.5}, 4, "whitening"),
+        (MINILM, {"strength": "whitening"}, 4, "whitening"),
         (MEDIUM_FAILS, {}, 2, "gentle"),  # whitening does not follow from what the gentle one loses
         (RAW, {}, 4, "whitening"),
         (RAW, {"max_general_loss": 2.0}, 4, "medium"),
@@ -200,19 +164,20 @@ def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch
     base, by_strength = measured
     monkeypatch.setattr(corpus, "mean_cosine", lambda embeddings: 0.85 if measured is RAW else 0.68)
     scores = dict(zip(NAMES, by_strength, strict=True))
-    monkeypatch.setattr(CandidateScores, "general_counts", True)
+    monkeypatch.setattr(domain, "SMALLEST_GENERAL_SCORE", -100.0)
 
-    def result(self: Any, candidate: Candidate, budget: float) -> Any:
-        self.base_general = base
-        gain, general = scores[candidate.name]
+    def result(self: Any, name: str, transform: Affine, seconds: float) -> Any:
+        gain, general = scores[name]
         if general is None:
             raise ValueError("not finite")
-        reason = choice.objections(gain, gain - 0.01, base - general, budget)
-        return domain.CandidateResult(candidate.name, gain, gain - 0.01, gain, general, not reason, reason, 0.0)
+        found = domain.CandidateResult(name, gain, gain - 0.01, gain, general)
+        reason = choice.why_not_accepted(found, base - general, self.max_general_loss)
+        return dataclasses.replace(found, why_not_accepted=reason)
 
     monkeypatch.setattr(CandidateScores, "result", result)
+    monkeypatch.setattr(CandidateScores, "lost", lambda self, result: base - result.general)
     monkeypatch.setattr(domain, "LEAST_CONFIRMED", 0.0)
-    found: Any = adapt(still_encoder, TEXTS, tmp_path / "out", show_progress_bar=False, **options)
+    found: Any = adapt(still_encoder, TEXTS, tmp_path / "out", **quiet(**options))
     assert [one.name for one in found.candidates] == NAMES[:tried]
     assert found.chosen == f"{chosen} neighbour transform"
     low, high = choice.expected_points(scores[found.chosen][0])
@@ -242,7 +207,7 @@ def test_the_model_is_the_chosen_transform_after_the_base_model(still_encoder, w
 @pytest.mark.slow
 def test_the_report(still_encoder, whole):
     found, folder = whole
-    assert json.loads((folder / "adaptation.json").read_text()) == json.loads(json.dumps(found.written()))
+    assert json.loads((folder / "adaptation.json").read_text()) == json.loads(json.dumps(found.as_json()))
     texts = found.texts
     assert (texts.read, texts.sampled, texts.used, texts.held_out, texts.mean_words) == (600, 600, 600, 120, 6.0)
     held_out = sample_texts(TEXTS, 12_000, 42).texts[:120]
@@ -269,21 +234,6 @@ def test_an_interrupted_run_ends_the_same(still_encoder, tmp_path, monkeypatch, 
 
 
 @pytest.mark.slow
-def test_a_trained_copy_can_be_chosen(encoder, tmp_path, monkeypatch):
-    """Its gain is that of the saved model; the base model stays as it was."""
-    monkeypatch.setattr(domain, "TRAININGS", (TINY,))
-    name, before = f"training + {NAMES[0]}", snapshot(encoder)
-    monkeypatch.setattr(
-        domain, "choose", lambda results, _: choice.Choice([one.name for one in results].index(name), "Liked.")
-    )
-    found = run(encoder, TEXTS, tmp_path / "out", train=True, dev=DEV)
-    assert (found.chosen, found.details.dropout, found.details.not_tried) == (name, True, ())
-    assert not differing(before, snapshot(encoder))
-    assert found.chosen_result.gain == gain_by_labels(encoder, saved(tmp_path / "out"))
-    assert differing(snapshot(encoder[0]), snapshot(found.model[0]))
-
-
-@pytest.mark.slow
 def test_a_candidate_that_cannot_be_scored_does_not_lose_the_others(still_encoder, tmp_path, monkeypatch):
     original, calls = CandidateScores.result, []
 
@@ -298,7 +248,7 @@ def test_a_candidate_that_cannot_be_scored_does_not_lose_the_others(still_encode
     found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV)
     assert found.details.not_tried == (f"{NAMES[0]}: no memory",)
     assert [one.name for one in found.candidates] == NAMES[1:]
-    second = calls[1][0].transform.matrix.T.float()
+    second = calls[1][1].matrix.T.float()
     torch.testing.assert_close(found.model[2].linear.weight.detach(), second)  # of the result that was chosen
 
 
@@ -327,9 +277,10 @@ def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch, options, l
 def test_settings_and_labelled_texts_of_the_corpus(encoder, tmp_path):
     for name, options in {
         "max_general_loss": {"max_general_loss": -1},
-        "train": {"train": 1},
+        "max_general_loss must be between": {"max_general_loss": 201.0},
         "strength must be one": {"strength": "strong"},
-        "strength must be left": {"strength": "medium", "train": True},
+        "strength must be left": {"strength": "medium"},
+        "threshold": {"threshold": 1.1},
     }.items():
         with pytest.raises(ValueError, match=f"^{name}"):
             run(encoder, TEXTS, tmp_path / "out", **options)
@@ -363,18 +314,36 @@ def test_routers_normalize_and_half_precision(make_encoder, tmp_path):
         run(SentenceTransformer(modules=[apart], device="cpu"), TEXTS, tmp_path / "apart")
 
 
-def test_language_models_are_passed_on_unless_they_are_to_be_refined(still_encoder, tmp_path, monkeypatch):
-    calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(domain, "is_language_model", lambda model: True)
-    monkeypatch.setattr(
-        domain, "adapt_language_model", lambda *given, **options: calls.append(options) or SimpleNamespace()
-    )
-    options = {"minutes": 3.0, "limit": 700, "batch_size": 9, "seed": 8, "dev": DEV, "overwrite": True}
-    adapt(still_encoder, TEXTS, tmp_path / "out", **options, show_progress_bar=False)  # type: ignore[arg-type]
-    assert calls == [options | {"resume": False, "show_progress_bar": False}]
-    adapt(still_encoder, TEXTS[:10], tmp_path / "out", train=True, overwrite=True)
-    assert len(calls) == 1
-    with pytest.raises(ValueError, match=r"^max_general_loss must be"):
-        adapt(still_encoder, TEXTS, tmp_path / "out", max_general_loss=1.0, overwrite=True)
-    with pytest.raises(ValueError, match=r"^strength must be left out with a language model"):
-        adapt(still_encoder, TEXTS, tmp_path / "out", strength="medium", overwrite=True)
+def test_a_language_model_is_an_encoder_as_any_other(tmp_path):
+    """What is done does not depend on whether it has a default prompt."""
+    folder = build_decoder(tmp_path / "decoder")
+    found = [
+        run(load_encoder(folder, device="cpu", **prompt), TEXTS, tmp_path / str(number), dev=DEV)
+        for number, prompt in enumerate(({}, {"prompts": {"text": "a "}, "default_prompt_name": "text"}))
+    ]
+    for one in found:
+        assert [candidate.name for candidate in one.candidates] == NAMES
+
+
+# --- strengths and thresholds ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_a_strength_is_saved_whatever_it_loses_and_the_report_shows_no_limit(still_encoder, tmp_path, strength):
+    found = adapt(still_encoder, TEXTS, tmp_path / "out", **quiet(strength=strength, dev=DEV))
+    assert found.chosen == STRENGTHS[strength]
+    report = (tmp_path / "out" / "adaptation.json").read_text()
+    assert json.loads(report, parse_constant=lambda name: pytest.fail(name))["details"]["max_general_loss"] == 200.0
+
+
+@pytest.mark.slow
+def test_a_threshold_is_moved_by_the_held_out_texts(still_encoder, tmp_path):
+    found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV, threshold=0.6)
+    held_out = sample_texts(TEXTS, 12_000, 42).texts[:120]
+    rows = [torch.tensor(model.encode(held_out)) for model in (still_encoder, found.model)]
+    expected = moved_threshold(0.6, *rows)
+    assert found.details.threshold.before == 0.6
+    assert found.details.threshold.pairs == 120 * 119 / 2
+    assert found.details.threshold.after == pytest.approx(expected.after, abs=1e-5)
+    assert 0 < found.details.threshold.above < 7140

@@ -1,29 +1,29 @@
 """What the jobs share: the output folder through interruptions and errors, settings, encoding."""
 
+import dataclasses
 import json
 import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from st_extras.adaptation import adapt, adapt_language_model, adapt_search
+from st_extras.adaptation import AdaptationOptions, adapt, adapt_search
 from st_extras.adaptation.run import AdaptationRun
 from st_extras.encoders import embedding_store
-from tests.adaptation.texts import DEV, TEXTS
+from tests.adaptation.texts import DEV, TEXTS, quiet
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
 pytestmark = pytest.mark.usefixtures("without_picture")
-OPTIONS: dict[str, Any] = {"minutes": 10.0, "limit": 600, "batch_size": 8, "seed": 3}
-OPTIONS |= {"resume": False, "overwrite": False, "show_progress_bar": False}
 
 
 def opened(model: SentenceTransformer, output: Path, **options: Any) -> AdaptationRun:
-    return AdaptationRun(model, output, **(OPTIONS | options))
+    return AdaptationRun(model, output, AdaptationOptions(show_progress_bar=False, **options))
 
 
 def stored(output: Path) -> list[Path]:
@@ -35,24 +35,23 @@ def test_encoding_comes_before_normalize_or_by_a_route(still_encoder, tmp_path):
     still_encoder.append(Normalize())
     still_encoder.prompts = {"query": "the cat ", "document": "the dog "}
     with opened(still_encoder, tmp_path / "out") as job:
-        torch.testing.assert_close(job.encode(still_encoder, SENTENCES), plain, atol=1e-6, rtol=0)
+        torch.testing.assert_close(job.encode(SENTENCES), plain, atol=1e-6, rtol=0)
         for route in ("query", "document"):
             by_route = torch.tensor(getattr(still_encoder, f"encode_{route}")(SENTENCES)).double()
-            torch.testing.assert_close(job.encode(still_encoder, SENTENCES, route=route), by_route)
+            torch.testing.assert_close(job.encode(SENTENCES, route=route), by_route)
         assert len(stored(tmp_path / "out")) == 3
-        assert not len(job.encode(still_encoder, TEXTS, deadline=0.0))
+        assert not len(job.encode(TEXTS, deadline=0.0))
 
 
 # --- the folder ---
 
 
 def failed(model: SentenceTransformer, output: Path, error: BaseException, **options: Any) -> None:
-    """A run that fails when something is encoded and a training has saved something."""
+    """A run that fails when something is encoded."""
 
     def job() -> None:
         with opened(model, output, **options) as job:
-            job.encode(model, SENTENCES)
-            job.training_folder.mkdir()
+            job.encode(SENTENCES)
             raise error
 
     with pytest.raises(type(error)):
@@ -70,7 +69,7 @@ def test_an_interruption_leaves_what_was_encoded(still_encoder, tmp_path, error)
     encoded: list[int] = []
     with pytest.MonkeyPatch.context() as patch, opened(still_encoder, out, resume=True) as job:
         patch.setattr(embedding_store, "write_tensors", lambda *_: encoded.append(1))
-        job.encode(still_encoder, SENTENCES)
+        job.encode(SENTENCES)
         assert (encoded, stored(out)) == ([], kept)
     with opened(still_encoder, out, overwrite=True):
         assert not (out / "adapting").exists()
@@ -95,7 +94,7 @@ def test_an_earlier_result_is_replaced_and_model_and_random_state_stay(encoder, 
     encoder[0].eval()
     before, modes = snapshot(encoder), [module.training for module in encoder.modules()]
     states = torch.get_rng_state(), random.getstate()
-    found = adapt(encoder, TEXTS, out, dev=DEV, max_general_loss=200.0, show_progress_bar=False)
+    found = adapt(encoder, TEXTS, out, **quiet(dev=DEV, max_general_loss=200.0))
     assert found.chosen is not None
     assert (torch.equal(states[0], torch.get_rng_state()), random.getstate()) == (True, states[1])
     assert [module.training for module in encoder.modules()] == modes
@@ -104,7 +103,7 @@ def test_an_earlier_result_is_replaced_and_model_and_random_state_stay(encoder, 
     for options, argument in (({}, "output"), ({"resume": True}, "resume")):
         with pytest.raises(ValueError, match=f"^{argument} "):
             opened(encoder, out, **options)
-    left = adapt(encoder, TEXTS[:10], out, overwrite=True, show_progress_bar=False)
+    left = adapt(encoder, TEXTS[:10], out, **quiet(overwrite=True))
     files = {path.name for path in out.iterdir()}
     assert files > {"notes.txt", "adaptation.json"}
     assert not files & {"neighbors.md", "adapting", "2_Dense"}
@@ -115,18 +114,27 @@ def test_an_earlier_result_is_replaced_and_model_and_random_state_stay(encoder, 
 # --- settings ---
 
 
-def causal(model: Any, texts: Any, output: Any, **options: Any) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("st_extras.adaptation.language_model.is_language_model", lambda model: True)
-        return adapt_language_model(model, texts, output, **options)
+def test_options_that_are_refused_and_what_becomes_of_others():
+    wrong = {"minutes": (0, float("nan"), 10_001), "limit": (499, 50_001, 600.5), "batch_size": (0, True)}
+    wrong |= {"seed": (0.5, None), "resume": (1,), "overwrite": ("yes",), "show_progress_bar": (None,)}
+    assert set(wrong) == {one.name for one in dataclasses.fields(AdaptationOptions)}
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValueError, match=rf"^{name} must .*\.$"):
+                AdaptationOptions(**{name: value})
+    options = AdaptationOptions(limit=600.0, batch_size=np.float64(8))  # type: ignore[arg-type]
+    assert [type(value) for value in (options.limit, options.batch_size)] == [int, int]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.limit = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("job", [adapt, adapt_search, causal])
+@pytest.mark.parametrize("job", [adapt, adapt_search])
 def test_what_no_job_takes(still_encoder, tmp_path, job):
-    settings = {"minutes": 0, "limit": 499, "batch_size": 0, "seed": 0.5, "resume": True, "overwrite": "yes", "dev": 3}
+    resume = AdaptationOptions(resume=True)
+    settings = {"options": {"minutes": 3}, "dev": 3, "resume": resume}
     for name, value in settings.items():
         with pytest.raises(ValueError, match=rf"^{name} .*\.$"):
-            job(still_encoder, TEXTS, tmp_path / "out", **{name: value})
+            job(still_encoder, TEXTS, tmp_path / "out", **{"options" if name == "resume" else name: value})
     still_encoder.truncate_dim = 5
     with pytest.raises(ValueError, match=r"^model\.truncate_dim"):
         job(still_encoder, TEXTS, tmp_path / "out")
@@ -142,5 +150,5 @@ def test_embeddings_that_are_not_finite(still_encoder, tmp_path):
     with torch.no_grad():
         next(still_encoder[0].parameters()).fill_(float("nan"))
     with pytest.raises(ValueError, match="is not finite"):
-        adapt(still_encoder, TEXTS, tmp_path / "out", show_progress_bar=False)
+        adapt(still_encoder, TEXTS, tmp_path / "out", **quiet())
     assert not (tmp_path / "out").exists()

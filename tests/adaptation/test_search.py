@@ -20,6 +20,7 @@ from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import first_documents
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
+from tests.adaptation.texts import quiet
 from tests.helpers import differing, snapshot
 
 JUDGED = RetrievalTask(
@@ -30,7 +31,7 @@ JUDGED = RetrievalTask(
 
 
 def run(model: SentenceTransformer, folder: Path, queries: Any = QUERIES, **options: Any) -> Any:
-    return adapt_search(model, DOCUMENTS, folder, queries=queries, show_progress_bar=False, **options)
+    return adapt_search(model, DOCUMENTS, folder, queries=queries, **quiet(**options))
 
 
 def unit(model: SentenceTransformer, role: str, of: list[str]) -> np.ndarray:
@@ -85,7 +86,7 @@ def test_too_little_text_leaves_the_encoder_unchanged(still_encoder, tmp_path, d
     """As ``adapt`` does: a script over many collections goes on, and each has an encoder."""
     if "embeddings" in reason:
         still_encoder.max_seq_length = 3  # reads one word, of few different ones
-    found = adapt_search(still_encoder, documents, tmp_path, queries=queries, show_progress_bar=False)
+    found = adapt_search(still_encoder, documents, tmp_path, queries=queries, **quiet())
     assert found.reason.startswith(f"Left unchanged: {reason}")
     assert (found.chosen, found.model, found.texts.read) == (None, still_encoder, len(documents))
     assert (found.details.bm25_weight is None) == ("embeddings" not in reason)
@@ -99,7 +100,7 @@ def test_keep_index_is_refused_before_all_documents_are_encoded(still_encoder, t
     monkeypatch.setattr(search, "PART", 100, raising=False)
     encoded: list[int] = []
     encode = search.AdaptationRun.encode
-    monkeypatch.setattr(search.AdaptationRun, "encode", lambda *a, **k: encoded.append(len(a[2])) or encode(*a, **k))
+    monkeypatch.setattr(search.AdaptationRun, "encode", lambda *a, **k: encoded.append(len(a[1])) or encode(*a, **k))
     with pytest.raises(ValueError, match=r"^keep_index must be False"):
         run(still_encoder, tmp_path / "out", keep_index=True)
     assert encoded == [100]
@@ -134,9 +135,7 @@ def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
 @pytest.mark.parametrize(("keep_index", "strength"), [(False, "half"), (True, "quarter")])
 def test_queries_made_from_documents_get_no_mean_of_their_own(still_encoder, tmp_path, accepting, keep_index, strength):
     documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
-    found = adapt_search(
-        still_encoder, documents, tmp_path, queries="documents", keep_index=keep_index, show_progress_bar=False
-    )
+    found = adapt_search(still_encoder, documents, tmp_path, queries="documents", keep_index=keep_index, **quiet())
     assert (found.chosen, len(found.candidates)) == (f"{strength} whitening with one mean", 1)
     assert found.details.made_from_documents
     assert "queries made from them" in (tmp_path / "README.md").read_text()

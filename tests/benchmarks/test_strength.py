@@ -1,5 +1,6 @@
 """The study of strengths: what a record holds, how an encoder is damaged, and rules against those of the package."""
 
+import dataclasses
 import random
 
 import pytest
@@ -9,7 +10,6 @@ from benchmarks import strength
 from benchmarks.studies import Options
 from benchmarks.tables import strength as tables
 from st_extras.adaptation import CANDIDATES, CandidateResult, choice
-from st_extras.adaptation.transforms import transformed
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.term_weights import character_tfidf
 from tests.benchmarks.test_domains import domain, texts  # noqa: F401, a fixture
@@ -32,7 +32,7 @@ def test_a_record_scores_each_strength_of_the_fitting_texts(domain, encoder, tmp
     fitting = [part.train[i] for i in part.order(0)[110:]][:120]
     found = neighbor_directions(strength.encoded(encoder, fitting), tfidf=character_tfidf(fitting), seed=42)
     for name, candidate in NAMES.items():
-        after = transformed(strength.encoded(encoder, part.test), candidate.affine(found))
+        after = candidate.affine(found).apply(strength.encoded(encoder, part.test))
         expected = strength.label_figures(after, part.labels)["mean"]
         assert record["rows"][name]["mean"] == pytest.approx(expected, abs=0.01)
         assert record["rows"][name]["low"] < record["rows"][name]["gain"] < record["rows"][name]["high"]
@@ -78,12 +78,14 @@ def test_the_rule_is_that_of_adapt(budget):
         generals = [base - drawn.uniform(-1, 2.5) for _ in NAMES]
         cell = made(base, generals, sorted(drawn.random() / 5 for _ in NAMES))
         lost = {name: None if base < 30 else base - cell["rows"][name]["general"] for name in NAMES}
-        tried = [name for name in NAMES if name != "white" or choice.is_tried(lost["medium"], budget, by_labels=False)]
+        without = choice.why_not_tried("medium", lost["medium"], budget)
+        tried = [name for name in NAMES if name != "white" or without is None]
         results = []
         for name in tried:
             gain, low = (cell["rows"][name][key] for key in ("gain", "low"))
-            reason = choice.objections(gain, low, lost[name], budget)
-            results.append(CandidateResult(name, gain, low, 1.0, None, not reason, reason, 0.0))
+            result = CandidateResult(name, gain, low, 1.0)
+            reason = choice.why_not_accepted(result, lost[name], budget)
+            results.append(dataclasses.replace(result, why_not_accepted=reason))
         index = choice.choose(results).index
         seen.add(tables.by_rule(cell, budget))
         assert tables.by_rule(cell, budget) == ("start" if index is None else results[index].name)

@@ -1,9 +1,9 @@
 """``st-extras adapt`` and ``adapt-search``: what they print and refuse."""
 
 import json
+import re
 import shlex
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -12,10 +12,9 @@ from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails, Sea
 from st_extras.adaptation.choice import ANY_LOSS
 from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
-from st_extras.adaptation.transforms import STRENGTHS
-from st_extras.cli.adapt import _changes
+from st_extras.cli.adapt import _changes, threshold_line
+from st_extras.evaluation.geometry import MovedThreshold
 from tests.adaptation.texts import topical
-from tests.cli.commands import types
 
 pytestmark = pytest.mark.usefixtures("without_picture")
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")
@@ -54,7 +53,14 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     assert "Gain over the base model: score on dev, x 100" in lines
     assert all(word in out for word in ("candidate", "gain", "accepted", "base model"))
     assert "--strength NAME" in lines[-1]
+    assert re.search(r"1 in 100 .* -?0\.\d\d .* -?0\.\d\d ", out)
+    calibrate = next(line for line in lines if line.startswith("st-extras calibrate "))
+    code, shown, err = run(*shlex.split(calibrate)[1:])  # as it stands
+    assert (code, "0.80 before is " in shown or "above 0.8 before" in shown) == (0, True), err
     assert len(SentenceTransformer("out", device="cpu")) == 3
+    code, out, err = run(*words, "--overwrite", "--threshold", "0.5", "--quiet")
+    moved = json.loads(Path("out/adaptation.json").read_text())["details"]["threshold"]
+    assert f"0.50 before is {moved['after']:.2f} now: as many pairs lie above it ({moved['above']:,} of " in out, err
     code, out, err = run(*words, "--overwrite", "--json")
     report, written = json.loads(out), json.loads(Path("out/adaptation.json").read_text())
     assert (code, report.pop("output"), report) == (0, "out", written), err
@@ -100,7 +106,7 @@ def test_search(run, monkeypatch):
 @pytest.mark.parametrize("passages", [None, "30"])
 def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
     """With a folder that has a space, and a column; whole documents are not searched in place of passages."""
-    chosen = CandidateResult("half", 0.03, 0.02, 0.04, None, True, "", 1.0)
+    chosen = CandidateResult("half", 0.03, 0.02, 0.04)
     summary, details = TextSummary(9, 9, 8, 2, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
     model = SentenceTransformer(str(inputs / "encoder"), device="cpu")
     found = Adaptation(model, "half", "half was best.", "", [chosen], summary, details, 1.0)
@@ -117,15 +123,19 @@ def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
     assert ("Index the passages" in out) == (passages is not None)
 
 
-def test_the_strengths_are_those_of_the_transforms():
-    assert {name for kind in types("adapt")["strength"] for name in get_args(kind)} == {*STRENGTHS}
-
-
 @pytest.mark.parametrize(("budget", "allowed"), [(2.0, ""), (ANY_LOSS, ", any loss is allowed")])
 def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses(budget, allowed):
-    chosen = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15, True, "", 1.0)
+    chosen = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15)
     details = DomainDetails(budget, general=80.45, expected_points=(0.9, 4.2), changed=0.17)
     adapted = Adaptation(None, "medium", "medium was best.", "", [chosen], TextSummary(9, 9, 8, 2, 7.0), details, 1.0)
     expected, general, *_ = _changes(adapted)
     assert expected.startswith("Expected by labels: +0.9 to +4.2 points")
     assert general == f"General English: 80.5 -> 79.2 (-1.3{allowed})."
+
+
+def test_a_threshold_that_no_pair_exceeds():
+    assert threshold_line(MovedThreshold(0.8, 0.861, 413, 4950)) == (
+        "0.80 before is 0.86 now: as many pairs lie above it (413 of 4,950)."
+    )
+    assert threshold_line(MovedThreshold(0.99, None, 0, 4950)) == "No pair of 4,950 lies above 0.99 before."
+    assert threshold_line(MovedThreshold(-1, None, 4950, 4950)) == "Each pair of 4,950 lies above -1 before."

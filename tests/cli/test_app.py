@@ -127,7 +127,7 @@ def test_every_error_is_one_line(run, monkeypatch, error, code, message):
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("st_extras.adaptation.demonstrate", fail)
+    monkeypatch.setattr("st_extras.samples.write_samples", fail)
     found, out, err = run("demo", "--json")
     assert (found, out, err.count("\n")) == (code, "", 1)
     assert err.startswith(f"Error: {message}")
@@ -145,7 +145,7 @@ def test_an_interrupted_command_names_resume_if_it_has_it(run, monkeypatch, word
 
 
 def test_a_fault_of_the_program_keeps_its_traceback(run, monkeypatch):
-    monkeypatch.setattr("st_extras.adaptation.demonstrate", lambda *_, **__: {}["missing"])
+    monkeypatch.setattr("st_extras.samples.write_samples", lambda *_, **__: {}["missing"])
     with pytest.raises(KeyError):
         run("demo", "--json")
 

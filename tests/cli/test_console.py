@@ -68,6 +68,6 @@ def test_what_is_wrong_in_every_process_is_reported_once(run, monkeypatch, error
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("st_extras.adaptation.demonstrate", fail)
+    monkeypatch.setattr("st_extras.samples.write_samples", fail)
     monkeypatch.setenv("RANK", "1")
     assert (str(error).rstrip(".") in run("demo")[2]) == printed

@@ -4,6 +4,7 @@ The commands run in a world where nothing is loaded, trained or saved: ``calls``
 has another name than the argument, RENAMED has it, or the line's own row in LINES.
 """
 
+import dataclasses
 import functools
 import inspect
 import io
@@ -19,6 +20,7 @@ import torch
 
 from st_extras import adaptation, modules
 from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalTask, STSDataset
+from st_extras.evaluation.geometry import MovedThreshold
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, options, parsed
@@ -127,7 +129,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "train paser enc text.csv -o there --augment rd+rs --language german": {
         "augment": {"synonym_ratio": 0.0, "deletion_ratio": 0.1, "swap_ratio": 0.1},
     },
-    f"adapt enc text.csv {RUN} --max-general-loss 0 --train --dev D --dev-set X --prompt P": {
+    f"adapt enc text.csv {RUN} --max-general-loss 0 --threshold 0.8 --dev D --dev-set X --prompt P": {
         "dev": {"source": "D", "dev": PAIRS, "texts": TEXT},
         "dev_set": {"name": "X"},
         "prompt": {"model": Model("enc", {"text": "P"}, "text")},
@@ -156,10 +158,9 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "documents": {"sources": "text.csv"},
         "query": {"queries": ["cat", "dog"]},
     },
-    "demo -o there --steps 3 --seed 13 --overwrite --quiet": {},
-    "demo -o there --json": {},
-    "demo --files there": {},
-    f"calibrate enc text.csv {READ} --batch-size 7 --prompt 'query: ' --before old --picture p.png --seed 13 --quiet": {
+    "demo there --json": {},
+    f"calibrate enc text.csv {READ} --batch-size 7 --prompt 'query: ' --before old --picture p.png --seed 13"
+    " --threshold 0.8 --quiet": {
         "before": {"path": "old", "embeddings": {"before": ["a"], "after": ["a"]}},
         "picture": {"queries": None},
     },
@@ -218,6 +219,10 @@ class Calls:
             rest = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), "")
             arguments = {name: value for name, value in bound.arguments.items() if name not in ("self", "cls", rest)}
             arguments |= bound.arguments.get(rest, {})
+            if isinstance(options := arguments.get("options"), adaptation.AdaptationOptions):
+                arguments |= dataclasses.asdict(options)  # each of them arrives with the job
+                self.defaults |= {(call, one.name): one.default for one in dataclasses.fields(options)}
+                del arguments["options"]
             self.seen.append((call, arguments))
             return result(**arguments) if inspect.isfunction(result) else result
 
@@ -254,6 +259,7 @@ def calls(run, monkeypatch):
     }.items():
         monkeypatch.setattr(place, value)
     monkeypatch.setattr(UnrelatedPairs, "cosines", lambda self: {name: {} for name in self.texts})
+    on("st_extras.evaluation.unrelated_pairs:UnrelatedPairs.moved_threshold", MovedThreshold(0.8, 0.9, 1, 2))
     # text
     on("st_extras.text.corpus:stream_sentences", TEXT)
     on("st_extras.text.corpus:passages", TEXT)
@@ -289,7 +295,6 @@ def calls(run, monkeypatch):
     left: Any = functools.partial(adaptation.Adaptation, None, None, "Left unchanged: too few.", "", [], texts)
     on("st_extras.adaptation:adapt", left(details, 1.0))
     on("st_extras.adaptation:adapt_search", left(adaptation.SearchDetails(1, True), 1.0))
-    on("st_extras.adaptation:demonstrate", [])
     on("st_extras.adaptation.pseudo_relevance:search_queries", (QUERIES, False))
     on("st_extras.adaptation.corpus:sample_texts", adaptation.corpus.Sample(["a"] * 50, 50))
     on("st_extras.samples:write_samples", [Path("there/text.txt")])

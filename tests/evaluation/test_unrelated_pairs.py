@@ -9,7 +9,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Router
 from torch.nn.functional import normalize
 
 from st_extras.encoders.structure import has_search_routes
-from st_extras.evaluation.geometry import sorted_cosines, unrelated_cosines
+from st_extras.evaluation.geometry import moved_threshold, sorted_cosines, unrelated_cosines
 from st_extras.evaluation.unrelated_pairs import encode_pairs
 from tests.helpers import draw
 
@@ -40,6 +40,37 @@ def test_cosines_are_those_of_all_pairs_but_related_ones(asked):
         assert value == pytest.approx(cosines[len(cosines) // n - 1], abs=1e-5)
         assert low < value < high
     assert sorted_cosines(rows, queries, related).tolist() == pytest.approx(cosines, abs=1e-5)
+
+
+@pytest.mark.parametrize("asked", [None, 40])
+def test_as_many_pairs_lie_above_the_moved_threshold(asked):
+    before, after = draw(90, 6), draw(90, 5, seed=1)
+    queries = None if asked is None else (draw(asked, 6, seed=2), draw(asked, 5, seed=3))
+    related = None if asked is None else draw(asked, 90, seed=4) > 1
+    old, new = (
+        sorted_cosines(rows, None if queries is None else queries[side], related).tolist()
+        for side, rows in enumerate((before, after))
+    )
+    for threshold in (-0.3, 0.2, 0.8):
+        found = moved_threshold(threshold, before, after, queries=queries, related=related)
+        count = sum(cosine > threshold for cosine in old)
+        assert 0 < count < len(old)
+        assert (found.before, found.above, found.pairs) == (threshold, count, len(old))
+        assert found.after is not None
+        assert sum(cosine > found.after for cosine in new) == count
+    for threshold, above in ((1.0, 0), (-1.0, len(old))):
+        found = moved_threshold(threshold, before, after, queries=queries, related=related)
+        assert (found.after, found.above) == (None, above)
+    with pytest.raises(ValueError, match=r"^threshold must be"):
+        moved_threshold(1.1, before, after)
+
+
+def test_rare_pairs_and_an_interval_of_cosines():
+    """One in 100,000 needs a million pairs; no cosine is above 1."""
+    assert list(unrelated_cosines(draw(1500, 4))) == [100, 1_000, 10_000, 100_000]
+    rows = draw(60, 6)
+    rows[:12] = rows[0] + 0.01 * draw(12, 6, seed=1)  # one in 27 pairs is nearly the same text
+    assert 0.9 < unrelated_cosines(rows)[100][2] <= 1.0
 
 
 def test_the_interval_is_a_jackknife():

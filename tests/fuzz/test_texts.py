@@ -96,15 +96,18 @@ def _refined(sentence: str) -> Any:
     return torch.as_tensor(model.encode([sentence])) - (embedding - 0.3 * redundant - 0.5 * model[-1].corpus_mean)
 
 
+_QUIET = adaptation.AdaptationOptions(show_progress_bar=False)
+
+
 def _adapted(sentence: str) -> Any:
     texts, folder = [*world.corpus(), sentence], world.new_folder()
-    return adaptation.adapt(world.encoder(), texts, folder, show_progress_bar=False).model.encode([sentence])
+    return adaptation.adapt(world.encoder(), texts, folder, options=_QUIET).model.encode([sentence])
 
 
 def _adapted_search(sentence: str) -> Any:
     """The text as query and as document, after an adaptation with the text among both."""
     texts, queries = [*world.corpus()[:150], sentence], [*(t[3:] for t in world.corpus()[:40]), f"what is {sentence}"]
-    options: dict[str, Any] = {"keep_index": len(sentence) % 2 == 1, "show_progress_bar": False}
+    options: dict[str, Any] = {"keep_index": len(sentence) % 2 == 1, "options": _QUIET}
     found = adaptation.adapt_search(world.encoder(), texts, world.new_folder(), queries=queries, **options).model
     return found.encode_query([sentence]) + found.encode_document([sentence])
 

@@ -25,7 +25,7 @@ import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_extras.adaptation import adapt, adapt_search
+from st_extras.adaptation import AdaptationOptions, adapt, adapt_search
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
 from st_extras.encoders import embedding_store, embedding_table
 from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
@@ -84,8 +84,8 @@ def adapt_to_text(model: SentenceTransformer, dev: bool, output: str, resume: bo
     embedding_store.PART = 100
     data = topical(600)
     chooser = LabeledTexts(data.texts[:200], data.labels[:200]) if dev else None
-    options: dict[str, Any] = {"dev": chooser, "max_general_loss": 200.0, "show_progress_bar": False}
-    adapt(model, data.texts, output, resume=resume, overwrite=not resume, **options)
+    options = AdaptationOptions(resume=resume, overwrite=not resume, show_progress_bar=False)
+    adapt(model, data.texts, output, dev=chooser, max_general_loss=200.0, options=options)
 
 
 def adapt_to_search(model: SentenceTransformer, alone: bool, output: str, resume: bool) -> None:
@@ -93,8 +93,9 @@ def adapt_to_search(model: SentenceTransformer, alone: bool, output: str, resume
     embedding_store.PART = 100
     PseudoRelevanceComparison.compare = lambda self, *_: (0.0, 0.0)  # type: ignore[method-assign]
     texts = topical(600).texts
-    options: dict[str, Any] = {"queries": [" ".join(text.split()[:3]) for text in texts], "show_progress_bar": False}
-    adapt_search(model, texts, output, resume=resume, overwrite=not resume, keep_index=alone, **options)
+    queries = [" ".join(text.split()[:3]) for text in texts]
+    options = AdaptationOptions(resume=resume, overwrite=not resume, show_progress_bar=False)
+    adapt_search(model, texts, output, queries=queries, keep_index=alone, options=options)
 
 
 def compute_table(model: SentenceTransformer, half: bool, output: str, resume: bool) -> None:

@@ -46,7 +46,7 @@ def test_texts_that_the_tokenizer_does_not_know(encoder, tmp_path, caplog):
     with pytest.raises(ValueError, match=r"^data must hold tokens"):
         train_encoder(encoder, SimCSELoss, lost, tmp_path / "out", max_steps=1, show_progress_bar=False)
     with pytest.raises(ValueError, match=r"^texts must hold tokens"):
-        adapt(encoder, lost, tmp_path / "out", show_progress_bar=False)
+        adapt(encoder, lost, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     arguments.check_known(encoder, [*SENTENCES, *SENTENCES, lost[0]], "data")
     assert not caplog.messages
