@@ -1,0 +1,152 @@
+"""Each setting of ``adapt`` reaches what it is for: every call below it is recorded, with its arguments by name.
+
+Seed, deadline, batch size and limit are handed from part to part, and a part that gets another one still works.
+"""
+
+import dataclasses
+import functools
+import inspect
+import pkgutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from st_extras.adaptation import AdaptationOptions, adapt
+from st_extras.adaptation.transforms import STRENGTHS
+from tests.adaptation.texts import DEV, TEXTS
+
+pytestmark = pytest.mark.usefixtures("without_picture")
+OPTIONS = AdaptationOptions(minutes=20, limit=520, batch_size=7, seed=5, show_progress_bar=False)
+"""None of them is a default."""
+
+
+class Recorder:
+    """Remembers the arguments of functions by name, and calls them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+        self.calls: dict[str, list[dict[str, Any]]] = {}
+
+    def on(self, *places: str) -> None:
+        """Record the calls of "module:name" or "module:Class.method", in the module that calls it."""
+        for place in places:
+            name = place.rpartition(":")[2]
+            self.patch.setattr(place.replace(":", "."), self._recorded(name, pkgutil.resolve_name(place)))
+
+    def _recorded(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def called(*given: Any, **named: Any) -> Any:
+            bound = signature.bind(*given, **named)
+            bound.apply_defaults()
+            self.calls.setdefault(name, []).append(dict(bound.arguments))
+            return original(*given, **named)
+
+        return called
+
+    def one(self, name: str) -> dict[str, Any]:
+        """The arguments of the only call."""
+        (call,) = self.calls[name]
+        return call
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    recorder = Recorder(monkeypatch)
+    recorder.on(
+        "st_extras.adaptation.run:sample_texts",
+        "st_extras.adaptation.run:check_known",
+        "st_extras.encoders.embedding_store:EmbeddingStore.encode",
+        "st_extras.adaptation.domain:split_corpus",
+        "st_extras.adaptation.domain:neighbor_directions",
+        "st_extras.adaptation.domain:character_tfidf",
+        "st_extras.adaptation.domain:CandidateScores.__init__",
+        "st_extras.adaptation.domain:choose",
+        "st_extras.adaptation.domain:add_linear",
+        "st_extras.adaptation.domain:card_line",
+        "st_extras.adaptation.domain:write_neighbors",
+        "st_extras.adaptation.domain:moved_threshold",
+        "st_extras.evaluation.label_free:LabelFreeComparison.__init__",
+        "st_extras.adaptation.run:save_model",
+        "st_extras.adaptation.run:check_output",
+    )
+    monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
+    return recorder
+
+
+def test_without_labels(still_encoder, tmp_path, recorder):
+    """With a strength, so that all is called, whatever the scores of a random encoder are."""
+    began = time.perf_counter()
+    found = adapt(still_encoder, iter(TEXTS), tmp_path / "out", strength="gentle", threshold=0.6, options=OPTIONS)
+    calls = recorder.calls
+    sampled = recorder.one("sample_texts")
+    assert (sampled["limit"], sampled["seed"], found.texts.sampled) == (520, 5, 520)
+    texts = recorder.one("split_corpus")["sample"].texts
+    assert recorder.one("check_known")["texts"] == texts
+    assert [call["batch_size"] for call in calls["EmbeddingStore.encode"]] == [7] * len(calls["EmbeddingStore.encode"])
+    assert not any(call["show_progress_bar"] for call in calls["EmbeddingStore.encode"])
+    of_sample, of_general = calls["EmbeddingStore.encode"]
+    assert of_sample["texts"] == texts
+    assert 11.9 < (of_sample["deadline"] - began) / 60 < 12.1  # 60 % of 20 minutes
+    assert of_general["deadline"] == float("inf")
+    assert len(of_general["texts"]) == 600
+    held_out, fitting = texts[:104], texts[104:]
+    compared = recorder.one("LabelFreeComparison.__init__")
+    assert (compared["seed"], list(compared["texts"])) == (5, held_out)
+    assert recorder.one("character_tfidf")["texts"] == fitting
+    assert (recorder.one("neighbor_directions")["seed"], len(recorder.one("neighbor_directions")["embeddings"])) == (
+        5,
+        416,
+    )
+    assert recorder.one("choose")["wanted"] == STRENGTHS["gentle"]
+    shown = recorder.one("write_neighbors")
+    assert (shown["seed"], shown["texts"], shown["folder"]) == (5, held_out, tmp_path / "out")
+    assert shown["before"] is compared["base"]
+    moved = recorder.one("moved_threshold")
+    assert (moved["threshold"], moved["before"] is shown["before"], moved["after"] is shown["after"]) == (
+        0.6,
+        True,
+        True,
+    )
+    assert recorder.one("card_line")["fitting"] == 416
+    assert recorder.one("add_linear")["model"] is still_encoder
+    assert recorder.one("save_model")["model"] is found.model
+    assert recorder.one("check_output")["resume"] is recorder.one("check_output")["overwrite"] is False
+
+
+@pytest.mark.slow
+def test_with_labels(still_encoder, tmp_path, recorder):
+    found = adapt(
+        still_encoder,
+        [*TEXTS, *DEV.texts],
+        tmp_path / "out",
+        dev=DEV,
+        max_general_loss=3.5,
+        options=dataclasses.replace(OPTIONS, limit=800),
+    )
+    assert "LabelFreeComparison.__init__" not in recorder.calls
+    assert not set(recorder.one("split_corpus")["sample"].texts) & set(DEV.texts)
+    assert recorder.one("CandidateScores.__init__")["max_general_loss"] == found.details.max_general_loss == 3.5
+    assert recorder.one("choose")["wanted"] is None
+    _, of_dev, _ = recorder.calls["EmbeddingStore.encode"]
+    assert (list(of_dev["texts"]), of_dev["deadline"]) == (list(DEV.texts), float("inf"))
+
+
+@pytest.mark.parametrize(("resume", "overwrite"), [(True, False), (False, True)])
+def test_what_may_happen_to_the_folder(still_encoder, tmp_path, recorder, monkeypatch, resume, overwrite):
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("st_extras.adaptation.domain.split_corpus", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(still_encoder, TEXTS, tmp_path / "out", options=AdaptationOptions(show_progress_bar=False))
+    recorder.calls.clear()
+    options = AdaptationOptions(resume=resume, overwrite=overwrite, minutes=1e-6, show_progress_bar=False)
+    found = adapt(still_encoder, TEXTS, tmp_path / "out", options=options)
+    asked = recorder.one("check_output")
+    assert (asked["resume"], asked["overwrite"]) == (resume, overwrite)
+    assert ("more minutes" in found.reason) == overwrite  # what was stored is gone, and there is no time
