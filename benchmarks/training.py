@@ -10,7 +10,6 @@ make other ones. Several processes may run the same study: each takes cells that
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -210,7 +209,6 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     extra |= embedding_space(model, method, sentences, data)
     if "masking" in method:
         extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
-    shutil.rmtree(weights[name] / "checkpoints", ignore_errors=True)
     return {
         "study": study["name"],
         **{key: study[key] for key in ("weights",) if key in study},

@@ -3,7 +3,7 @@
 from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.domain import adapt
 from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails, SearchDetails
-from st_extras.adaptation.run import AdaptationOptions, check_adaptation_output
+from st_extras.adaptation.run import AdaptationOptions
 from st_extras.adaptation.search import adapt_search
 from st_extras.adaptation.transforms import CANDIDATES, LinearTransform
 
@@ -18,5 +18,4 @@ __all__ = [
     "TextSummary",
     "adapt",
     "adapt_search",
-    "check_adaptation_output",
 ]

@@ -286,7 +286,7 @@ def with_changes(
     before, after = corpus.held_out_embeddings, transform.apply(corpus.held_out_embeddings)
     return dataclasses.replace(
         details,
-        changed=write_neighbors(run.output, corpus.held_out, before, after, seed=run.options.seed),
+        changed=write_neighbors(run.folder.model, corpus.held_out, before, after, seed=run.options.seed),
         unrelated_before=unrelated_cosines(before),
         unrelated_after=unrelated_cosines(after),
         threshold=None if threshold is None else moved_threshold(threshold, before, after),

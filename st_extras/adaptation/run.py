@@ -11,7 +11,6 @@ import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +19,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.adaptation.corpus import FEWEST_TEXTS, Sample, TextSummary, sample_texts
-from st_extras.adaptation.neighbors import PICTURE, SEARCHES, TEXT_FILE
 from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult, Details
 from st_extras.checks import check_bool, check_count, check_instance, check_interval, check_seed
 from st_extras.encoders.adapters import check_adapters
@@ -29,13 +27,9 @@ from st_extras.encoders.structure import modes_kept
 from st_extras.files import write_json
 from st_extras.modules import pipeline
 from st_extras.training.arguments import check_known
-from st_extras.training.run_folder import check_output, claim, is_claimed, release, save_model, undone_if_it_fails
+from st_extras.training.output import OutputFolder
 
 REPORT = "adaptation.json"
-REPORTS = (REPORT, TEXT_FILE, PICTURE, SEARCHES)
-"""What is written beside the model."""
-WORK = "adapting"
-"""Folder in the output folder for what an interrupted run leaves: stored embeddings."""
 _LARGEST_BATCH = 2**20
 _ENCODING_SHARE = 0.6  # of the time; the rest is for computing and scoring candidates
 _CHECKED_TEXTS = 2000  # of the sample, to find out whether the encoder knows any of their tokens
@@ -53,9 +47,9 @@ class AdaptationOptions:
         limit: use at most this many texts, 500 to 50,000, drawn at random.
         batch_size: texts per forward pass.
         seed: random seed.
-        resume: continue an interrupted run in the output folder: what it encoded with this encoder and these texts is
-            used.
-        overwrite: replace what an earlier run wrote to the output folder.
+        resume: continue an interrupted run in ``NAME.unfinished`` beside the output folder: what it encoded with this
+            encoder and these texts is used.
+        overwrite: replace an earlier result in the output folder, and remove what an interrupted run left beside it.
         show_progress_bar: show how far encoding is and how long it takes.
 
     Raises:
@@ -89,17 +83,6 @@ class AdaptationOptions:
             object.__setattr__(self, name, value)
 
 
-def check_adaptation_output(output: str | os.PathLike[str], options: AdaptationOptions) -> None:
-    """Check that an adaptation may write to ``output``. Nothing is created or deleted.
-
-    Raises:
-        ValueError: if it may not be used, such as with files that no earlier run wrote, or there is nothing to resume.
-    """
-    if options.resume and not is_claimed(Path(output), WORK):
-        raise ValueError(f"resume needs an interrupted adaptation in {str(output)!r}, got none: run it without.")
-    check_output(output, resume=options.resume, overwrite=options.overwrite, unfinished=WORK, reports=REPORTS)
-
-
 class AdaptationRun:
     """An adaptation from its checks to its report: what is the same for a domain and a search.
 
@@ -110,9 +93,9 @@ class AdaptationRun:
             run.save(refined)
             return run.report(...)
 
-    Embeddings are stored in the folder ``adapting`` of the output folder. They stay there if the run is interrupted,
-    or fails for want of disk space or memory; a run with ``resume`` then finds those of its encoder and texts. Any
-    other error removes them, and so does :meth:`report`.
+    Embeddings are stored in ``NAME.unfinished`` beside the output folder. They stay there if the run is interrupted, or
+    fails for want of disk space or memory; a run with ``resume`` then finds those of its encoder and texts. Any other
+    error removes them, and so does the end.
 
     Args:
         model: the encoder. It is not changed; its modules get their training or evaluation modes back at the end.
@@ -121,7 +104,7 @@ class AdaptationRun:
 
     Attributes:
         options: as given, or the defaults.
-        work: folder for what an interruption leaves.
+        folder: the output folder; what is written beside the model goes to ``folder.model``.
         encoding_deadline: when encoding the sample has to stop, after 60 % of the time, as a time of
             ``time.perf_counter``. What candidates are scored on is encoded without a deadline.
 
@@ -136,10 +119,8 @@ class AdaptationRun:
         options = AdaptationOptions() if options is None else options
         self.options: AdaptationOptions = check_instance("options", options, AdaptationOptions)
         self.encoding_deadline = self._began + 60 * options.minutes * _ENCODING_SHARE
-        check_adaptation_output(output, options)
-        self.output = Path(output)
-        self.work = self.output / WORK
-        self.store = EmbeddingStore(self.work)
+        self.folder = OutputFolder(output, resume=options.resume, overwrite=options.overwrite)
+        self.store = EmbeddingStore(self.folder.work / "encoded")
         check_adapters(model)
         if model.truncate_dim is not None:
             raise ValueError(
@@ -151,22 +132,12 @@ class AdaptationRun:
     def __enter__(self) -> AdaptationRun:
         with ExitStack() as contexts:
             contexts.enter_context(modes_kept(self.model))
-            contexts.enter_context(undone_if_it_fails(self.output))
-            if not self.options.resume:
-                self._remove_work()
-            claim(self.output, WORK)
+            contexts.enter_context(self.folder.unfinished(_is_resumable))
             self._contexts = contexts.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if isinstance(error, Exception) and not isinstance(error, _RESUMABLE):
-            self._remove_work()  # first: after an error, the contexts remove the output folder if it is empty
         self._contexts.__exit__(kind, error, at)
-
-    def _remove_work(self) -> None:
-        """Remove the stored embeddings; files of others stay."""
-        self.store.remove()
-        release(self.output, WORK)
 
     def sample(self, texts: Any, name: str = "texts") -> Sample:
         """Read the texts once and sample different ones of them.
@@ -208,8 +179,8 @@ class AdaptationRun:
         return embeddings.double()
 
     def save(self, model: SentenceTransformer) -> None:
-        """Save the chosen model to the output folder, in the place of an earlier one."""
-        save_model(model, self.output, reports=REPORTS)
+        """Save the chosen model, to become the output folder in :meth:`report`."""
+        self.folder.save(model)
 
     def report(
         self,
@@ -221,12 +192,12 @@ class AdaptationRun:
         texts: TextSummary,
         details: Details,
     ) -> Adaptation[Details]:
-        """Write ``adaptation.json``, remove the stored embeddings, and return the result; see :class:`Adaptation`."""
+        """Write ``adaptation.json``, put all in the place of the output, and return it; see :class:`Adaptation`."""
         reason = reason if chosen is not None else f"{LEFT}{reason}"
         seconds = time.perf_counter() - self._began
         adaptation = Adaptation(model, chosen, reason, gain_measure, candidates, texts, details, seconds)
-        write_json(self.output / REPORT, adaptation.as_json())
-        self._remove_work()
+        write_json(self.folder.model / REPORT, adaptation.as_json())
+        self.folder.finish()
         return adaptation
 
     def save_unchanged(
@@ -240,3 +211,8 @@ class AdaptationRun:
         """Save the given model as it is, and return :meth:`report` with the reason why no candidate was chosen."""
         self.save(self.model)
         return self.report(self.model, None, reason, gain_measure, candidates or [], texts, details)
+
+
+def _is_resumable(error: BaseException) -> bool:
+    """Whether what was encoded before an error is worth keeping: after an interruption, or a failure of the machine."""
+    return isinstance(error, _RESUMABLE) or not isinstance(error, Exception)

@@ -187,7 +187,7 @@ def adapt_search(
         add_card_line(refined, name, len(used_documents), len(used_queries), from_documents, weight)
         run.save(refined)
         before, after = (torch.from_numpy(first_documents(*side, _SHOWN)) for side in (base, moved))
-        changed = write_searches(run.output, used_queries, used_documents, before, after, run.options.seed)
+        changed = write_searches(run.folder.model, used_queries, used_documents, before, after, run.options.seed)
         details = dataclasses.replace(details, changed=changed, bm25_weight=weight)
         return run.report(refined, name, choice.reason, gain_measure, results, summary, details)
 

@@ -73,6 +73,7 @@ def adapt_search(
     from st_extras.text import corpus
     from st_extras.text import documents as reading
     from st_extras.text.folders import find_search_folder
+    from st_extras.training import check_output
 
     run_options = adaptation.AdaptationOptions(
         minutes=minutes,
@@ -83,7 +84,7 @@ def adapt_search(
         overwrite=overwrite,
         show_progress_bar=shows_bars(quiet, as_json),
     )
-    adaptation.check_adaptation_output(output, run_options)
+    check_output(output, resume=resume, overwrite=overwrite)
     options.check_column(context, documents)
     options.refuse_refined(encoder)
     judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -52,7 +51,7 @@ def refine(
     """
     from st_extras import modules
     from st_extras.text import corpus
-    from st_extras.training import check_output
+    from st_extras.training import check_output, save_model
 
     check_output(output, overwrite=overwrite)
     check_choice("method", method, tuple(_METHODS))
@@ -66,7 +65,7 @@ def refine(
     given = options.encoding(batch_size, device, prompt)
     settings |= {name: value for name, value in given.items() if name in arguments}
     settings["sentences" if attach is kind else "corpus"] = corpus.stream_sentences(text, column=column)
-    _save(attach(load_any(encoder), **settings), output)
+    save_model(attach(load_any(encoder), **settings), output, overwrite=overwrite)
     load = "SentenceTransformer" if attach is kind else "st_extras.load"
     report = {"method": method, "output": str(output)}
     print_result(report, f'Saved to {output}: {load}("{output}")', as_json=as_json)
@@ -93,7 +92,7 @@ def tune_repal(
     """
     from st_extras.evaluation import load_sts
     from st_extras.modules import RepALPostProcessor
-    from st_extras.training import check_output
+    from st_extras.training import check_output, save_model
 
     check_output(output, overwrite=overwrite)
     dev = load_sts(dev_name(dev_set, sts), sts)
@@ -102,7 +101,7 @@ def tune_repal(
     more: dict[str, Any] = {"lambda_2_grid": [0.0]} if sentence_term_only else {}
     more |= {"groups": dev.subsets} if by_subset else {}
     result = _module(model, RepALPostProcessor, encoder).tune(pairs, dev.scores, **more)
-    _save(model, output)
+    save_model(model, output, overwrite=overwrite)
     report = {
         "lambda_1": result.lambda_1,
         "lambda_2": result.lambda_2,
@@ -139,12 +138,3 @@ def _module(model: Any, kind: type, path: str = "") -> Any:
     if not found:
         raise ValueError(f'encoder must have RepAL attached, got {path!r}: attach it with "st-extras refine repal".')
     return found[0]
-
-
-def _save(model: Any, output: Path) -> None:
-    """Save a model as ``train`` does; if that fails, no new file is left."""
-    from st_extras.training import save_model
-    from st_extras.training.run_folder import undone_if_it_fails
-
-    with undone_if_it_fails(output):
-        save_model(model, output)

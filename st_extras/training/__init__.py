@@ -2,8 +2,8 @@
 
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.loss_state import LossStateCallback
+from st_extras.training.output import check_output, save_model
 from st_extras.training.run import TrainingRun, train_encoder
-from st_extras.training.run_folder import check_output, save_model
 
 __all__ = [
     "DivergenceError",

@@ -195,16 +195,6 @@ def warn_of_half_precision(model: SentenceTransformer) -> None:
         )
 
 
-def warn_of_prompt(model: SentenceTransformer, prompts: Any) -> None:
-    """Warn if the encoder encodes each text with its default prompt, and training would use none."""
-    if (own := model.prompts.get(model.default_prompt_name or "")) and not prompts:
-        logger.warning(
-            "The encoder encodes with its default prompt, but would be trained without: set prompts=%s, or put it "
-            "before the texts.",
-            shown(own),
-        )
-
-
 def schedule_arguments(
     batch_size: int, learning_rate: float, max_steps: int, epochs: float, eval_steps: int
 ) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import nn
 from st_extras.encoders.dropout import dropout_rates
 from st_extras.evaluation import STSEvaluator
 from st_extras.files import digest, json_digest
-from st_extras.training.run_folder import read_marker
+from st_extras.training.checkpoints import read_marker
 
 logger = logging.getLogger(__name__)
 _ROWS = 1000  # hashed at a time

@@ -20,8 +20,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.structure import unwrap
 from st_extras.files import Expected, follow_umask, read_tensors, write_tensors
+from st_extras.training.checkpoints import fault, mark_complete
 from st_extras.training.processes import average_gradients, broadcast, check_sharding
-from st_extras.training.run_folder import fault, mark_complete
 
 logger = logging.getLogger(__name__)
 FILE_NAME = "loss_state.safetensors"

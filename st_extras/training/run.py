@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
-from sentence_transformers.util import get_rank
+from sentence_transformers.util import get_world_size
+from torch import distributed as dist
 from torch import nn
 from transformers import TrainerCallback, set_seed
 
@@ -31,20 +32,12 @@ from st_extras.training.arguments import (
     training_dataset,
     warn_of_half_precision,
     warn_of_labels,
-    warn_of_prompt,
 )
+from st_extras.training.checkpoints import has_checkpoint, last_checkpoint, remove_incomplete
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.identity import check_same_run, run_identity
+from st_extras.training.output import OutputFolder, launched_rank
 from st_extras.training.processes import refuse_sharding
-from st_extras.training.run_folder import (
-    CHECKPOINTS,
-    check_output,
-    claim,
-    last_checkpoint,
-    remove_checkpoints,
-    save_model,
-    undone_if_it_fails,
-)
 from st_extras.training.trainer import build_trainer, run_training
 
 if TYPE_CHECKING:
@@ -105,7 +98,8 @@ def train_encoder(
     """Train a model in place, keep its best weights and save it to ``output``.
 
     The best weights are those of the checkpoint with the best score of ``evaluator``; without an evaluator, the last
-    ones are kept. ``output/checkpoints`` holds what ``resume`` needs.
+    ones are kept. Until the model is saved, the run works in ``NAME.unfinished`` beside ``output``, which has the
+    checkpoints that ``resume`` needs, and is removed in the end.
 
     Args:
         model: the SentenceTransformer to train.
@@ -113,7 +107,7 @@ def train_encoder(
             also follow ``seed``.
         data: sentences, or a Dataset with the columns that the loss expects. An IterableDataset is streamed, which
             needs ``max_steps``; equal sentences are then not kept apart, and ``resume`` does not compare the text.
-        output: a new or empty folder, or one with an earlier training and ``overwrite`` or ``resume`` set.
+        output: a new or empty folder, or with ``overwrite`` an earlier result of this package.
         evaluator: scores the model every ``eval_steps`` steps and after the last step, unless ``eval_strategy`` sets
             another interval; the best of these weights are kept. It also scores the base model, which is kept if no
             checkpoint is better; a warning is then logged.
@@ -135,10 +129,11 @@ def train_encoder(
             from ``model``. Learning rates of 1e-4 to 5e-4 are usual. Needs peft: ``pip install "st-extras[lora]"``.
         no_duplicates: keep equal sentences out of the same batch, where they would be false negatives. From a million
             rows on, Sentence Transformers' sampler compares hashes, which makes the same batches.
-        resume: continue from the last complete checkpoint in ``output``. Text, loss and settings must be those of the
-            interrupted training.
+        resume: continue from the last complete checkpoint in ``NAME.unfinished``. Text, loss and settings must be those
+            of the interrupted training.
         force: resume although they differ; the differences are logged.
-        overwrite: replace an earlier training in ``output``; other files in it are kept.
+        overwrite: replace an earlier result in ``output``, and remove what an interrupted run left beside it. A folder
+            with any other file in it, or a changed one, is refused before training.
         show_progress_bar: show a progress bar.
         callbacks: further callbacks of the trainer; ``resume`` does not compare them.
         arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
@@ -153,8 +148,8 @@ def train_encoder(
             has positions for, both views of each sentence are the same vector and nothing else trains the encoder,
             ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is given for a loss without
             its own parameters, ``resume`` is set for another training, or FSDP or DeepSpeed is set.
-        DivergenceError: a ValueError, if the loss or the weights become NaN or infinite before the first evaluation,
-            or at any time without an evaluator. No model is saved; earlier checkpoints are kept.
+        DivergenceError: a ValueError, if the weights become NaN or infinite before the first evaluation, or at any time
+            without an evaluator. No model is saved; earlier checkpoints are kept.
         ImportError: if ``lora`` is given without peft.
         OSError: if the disk is full. The training can be resumed.
     """
@@ -180,14 +175,14 @@ def train_encoder(
         raise ValueError(
             "force needs resume=True, got resume=False: to replace a training, set overwrite=True instead."
         )
-    check_output(output, resume=resume, overwrite=overwrite)
-    checkpoints, last = Path(output) / CHECKPOINTS, last_checkpoint(output) if resume else None
+    folder = OutputFolder(output, resume=resume, overwrite=overwrite)
+    checkpoints = folder.work / "checkpoints"
+    last = last_checkpoint(checkpoints) if resume else None
     recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}
     recorded |= {} if lora is None else {"lora": described_lora(lora)}
     set_seed(settings["seed"])
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)
-    warn_of_prompt(model, settings.get("prompts"))
     check_known(model, texts, "data")
     with adapted(model, lora) as merge_adapters:
         warn_of_half_precision(model)
@@ -195,7 +190,7 @@ def train_encoder(
         check_instance("loss, or what it returns,", made, nn.Module)
         identity = run_identity(model, made, dataset, evaluator, settings | recorded)
         if last is not None:
-            check_same_run(Path(last), identity, force=force)
+            check_same_run(last, identity, force=force)
         if loss_learning_rate is not None:
             rates = rates_of_the_loss(made, model, loss_learning_rate)
             settings["learning_rate_mapping"] = rates | settings.get("learning_rate_mapping", {})
@@ -206,23 +201,32 @@ def train_encoder(
             selection |= {"metric_for_best_model": f"eval_{metric}", "greater_is_better": evaluator.greater_is_better}
             settings = selection | settings  # the caller's own come last
             base = {name: value.detach().to("cpu", copy=True) for name, value in trained_state(model).items()}
-        with undone_if_it_fails(output, trains=True):
-            claim(Path(output))  # building the trainer makes the folder of the checkpoints
+
+        def resumable(error: BaseException) -> bool:
+            if found := has_checkpoint(checkpoints):
+                logger.warning("Training was interrupted (%s): resume=True continues it.", type(error).__name__)
+            return found
+
+        with folder.unfinished(resumable):  # building the trainer makes the folder of the checkpoints
             trainer = build_trainer(model, dataset, made, evaluator, checkpoints, settings, identity, lora is not None)
             for callback in callbacks:
                 trainer.add_callback(callback)
-            if is_main := get_rank() == 0:
-                remove_checkpoints(checkpoints, whole=not resume)  # all of an earlier run, or incomplete ones
-            seconds = run_training(trainer, made, last, patience)
+            if launched_rank() == 0:
+                remove_incomplete(checkpoints)
+            began = time.perf_counter()
+            run_training(trainer, made, last, patience)
             if trainer.state.global_step == 0:
                 raise ValueError(f"data must fill at least one batch of {batch_size} different rows, got none.")
-            run = _result(trainer, metric, before, seconds)
+            run = _result(trainer, metric, before, time.perf_counter() - began)
             if evaluator is not None and _keeps_base(before, run, evaluator.greater_is_better):
                 model.load_state_dict(base, strict=False)
                 run = replace(run, best_step=0, best=before)
             merge_adapters()
-            if is_main:
-                save_model(model, output)
+            if get_world_size() > 1:
+                dist.barrier()  # the others may still be reading the best checkpoint, which goes now
+            if launched_rank() == 0:
+                folder.save(model)
+                folder.finish()
     leave_processes_at_exit()
     return run
 

@@ -149,14 +149,14 @@ class BrokenOnOneRank(SimCSELoss):
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
         value = super().forward(sentence_features, labels)
         self.calls += 1
-        return value + float("nan") if self.calls == 2 and os.environ["RANK"] == "1" else value
+        return value * float("nan") if self.calls == 2 and os.environ["RANK"] == "1" else value
 
 
 def divergence(encoder: str, output: Path) -> str:
-    """The error of a training whose losses are read together, at step 3."""
+    """The error of a training one rank of which gets a NaN at step 2; weights are checked at step 4."""
     model = SentenceTransformer(encoder, device="cpu")
     set_dropout(model, 0.1)  # equal views would end it
-    settings: dict[str, Any] = {"batch_size": 4, "max_steps": 6, "eval_steps": 4, "logging_steps": 3}
+    settings: dict[str, Any] = {"batch_size": 4, "max_steps": 6, "eval_steps": 4}
     try:
         train_encoder(model, BrokenOnOneRank, TEXTS, output, show_progress_bar=False, **settings)
     except DivergenceError as error:

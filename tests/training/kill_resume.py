@@ -165,10 +165,9 @@ def worker(folder: Path, name: str, dev: bool, output: Path, kill: str, *, resum
 
 
 def digest(output: Path) -> str:
-    """Of the weights, or of a table's rows; checkpoints are not compared."""
+    """Of the weights, or of a table's rows."""
     found = [path for path in sorted(output.rglob("*")) if path.suffix in (".safetensors", ".bin")]
-    kept = [path.read_bytes() for path in found if "checkpoints" not in path.parts]
-    return hashlib.sha256(b"".join(kept)).hexdigest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
 
 
 def uninterrupted(folder: Path, name: str, dev: bool) -> Whole:

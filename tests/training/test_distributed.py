@@ -73,7 +73,8 @@ def test_shards_have_the_gradients_of_one_process(torchrun, encoder, name):
 def test_all_ranks_stop_where_one_diverges(torchrun):
     messages = [(torchrun / f"diverged.{rank}.txt").read_text(encoding="utf8") for rank in (0, 1)]
     assert messages[0] == messages[1]
-    assert messages[0].startswith("Training diverged at step 2: the loss is not finite, and no model is saved")
+    assert messages[0].startswith("Training diverged: ")
+    assert "is not finite at step 4, and no model is saved" in messages[0]
 
 
 @pytest.fixture(scope="module")

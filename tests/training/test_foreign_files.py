@@ -1,36 +1,119 @@
-"""What no run wrote is never removed, whatever a job does in the same folder."""
+"""What no run wrote is never changed or removed, at any entrance, wherever a job fails."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import adapt, adapt_search
-from st_extras.cli import refine
+from st_extras.losses import SimCSELoss
+from st_extras.training import save_model, train_encoder
+from st_extras.training.output import FILES, RUN, OutputFolder
+from tests.adaptation.texts import TEXTS
+from tests.fixtures import SENTENCES
 from tests.helpers import write
+from tests.training.test_output import contents, finished
 
 
-def contents(folder: Path) -> dict[Path, bytes | None]:
-    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+def train(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
+    settings: dict[str, Any] = {"batch_size": 4, "max_steps": 2, "eval_steps": 1, "show_progress_bar": False}
+    train_encoder(model, SimCSELoss, texts, output, **settings, **options)
 
 
-@pytest.mark.parametrize("job", [adapt, adapt_search])
-def test_a_checkpoint_that_no_run_wrote_outlives_a_failed_adaptation(still_encoder, tmp_path, job):
-    write(tmp_path / "checkpoints" / "checkpoint-500" / "model.bin", "three days of training")
+def adapt_it(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
+    adapt(model, texts, output, show_progress_bar=False, **options)
+
+
+def adapt_search_it(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
+    adapt_search(model, texts, output, show_progress_bar=False, **options)
+
+
+def refine(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
+    """As the command refine does."""
+    save_model(model, output, **options)
+
+
+ENTRANCES = [train, adapt_it, adapt_search_it, refine]
+NAMES = [
+    *("checkpoints/checkpoint-500/model.safetensors", "checkpoints/eval/a.csv", "adapting/a.safetensors", "training/a"),
+    *("encoded/a.safetensors", "model/config.json", "model.safetensors", "replaced/a", "modules.json", "README.md"),
+    *("1_Pooling/config.json", "2_Dense/model.safetensors", "adaptation.json", "neighbors.md", "neighbors.png"),
+    *("searches.md", ".saving/a", ".DS_Store", RUN, FILES, "complete.json", "out.unfinished.txt", "notes/thesis.txt"),
+]
+
+
+def plant(folder: Path, *, without: tuple[str, ...] = ()) -> None:
+    for name in NAMES:
+        if name not in without:
+            write(folder / name, f"mine: {name}")
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("place", ["out", "out.unfinished"])
+def test_a_folder_of_others_is_refused_before_anything_is_computed(encoder, tmp_path, monkeypatch, entrance, place):
+    monkeypatch.setattr(SentenceTransformer, "forward", raising(AssertionError()))
+    for without in ((), (FILES,), (RUN,), (FILES, RUN)):
+        plant(tmp_path / place, without=without)
+        before = contents(tmp_path)
+        for options in ({}, {"overwrite": True}, *([] if entrance is refine else [{"resume": True}])):
+            with pytest.raises(ValueError, match=r"^(output|resume|'.*st_extras_(run|files)\.json') "):
+                entrance(encoder, SENTENCES, tmp_path / "out", **options)
+        assert contents(tmp_path) == before
+
+
+def raising(error: Exception, after: int = 0) -> Callable[..., Any]:
+    calls: list[int] = []
+
+    def fail(*arguments: Any, **_: Any) -> Any:
+        calls.append(1)
+        if len(calls) > after:
+            raise error
+        return forward(*arguments)
+
+    return fail
+
+
+forward = SentenceTransformer.forward
+
+
+def half_saved(model: SentenceTransformer, path: str, *_: Any, **__: Any) -> None:
+    write(Path(path) / "model.safetensors", "half")
+    raise KeyError("saving")
+
+
+FAULTS: dict[str, Callable[[], Any]] = {
+    "text": lambda: None,
+    "encoding, at once": lambda: (SentenceTransformer, "forward", raising(KeyError("encoding"))),
+    "encoding, later": lambda: (SentenceTransformer, "forward", raising(KeyError("encoding"), after=2)),
+    "saving": lambda: (SentenceTransformer, "save", half_saved),
+    "reporting": lambda: (OutputFolder, "finish", raising(KeyError("reporting"))),
+    "renaming": lambda: (os, "rename", raising(KeyError("renaming"))),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("stage", FAULTS)
+@pytest.mark.parametrize("earlier", ["no folder", "an empty folder", "a result"])
+def test_a_job_that_fails_leaves_all_as_it_was(encoder, tmp_path, monkeypatch, entrance, stage, earlier):
+    if entrance is refine and stage not in ("saving", "reporting", "renaming"):
+        pytest.skip("saving a model neither reads texts nor encodes")
+    plant(tmp_path)
+    out = tmp_path / "out"
+    if earlier == "a result":
+        finished(out)
+    elif earlier == "an empty folder":
+        out.mkdir()
     before = contents(tmp_path)
-    texts: Any = ["a text", None, "b"]
-    with pytest.raises(ValueError, match="None"):
-        job(still_encoder, texts, tmp_path, overwrite=True, show_progress_bar=False)
-    assert contents(tmp_path) == before
-
-
-def test_a_checkpoint_that_no_run_wrote_outlives_a_failed_refinement(still_encoder, tmp_path, monkeypatch):
-    def fail(path: str) -> None:
-        raise OSError(28, "No space left")
-
-    write(tmp_path / "checkpoints" / "checkpoint-500" / "model.bin", "three days of training")
-    before = contents(tmp_path)
-    monkeypatch.setattr(still_encoder, "save", fail)
-    with pytest.raises(OSError, match="No space left"):
-        refine._save(still_encoder, tmp_path)
-    assert contents(tmp_path) == before
+    enough = TEXTS if "encoding" in stage and "adapt" in entrance.__name__ else SENTENCES  # of a few, none is encoded
+    fault, texts = FAULTS[stage](), enough if stage != "text" else [SENTENCES[0], None, *SENTENCES[1:]]
+    if fault is not None:
+        monkeypatch.setattr(*fault)
+    with pytest.raises((KeyError, ValueError), match=stage.split(",")[0] if fault else "None"):
+        entrance(encoder, texts, out, overwrite=True)
+    left = {path: content for path, content in contents(tmp_path).items() if "out.unfinished" not in path.parts}
+    assert left == before
+    if stage not in ("renaming", *(["saving", "reporting"] if entrance is train else [])):  # which can be resumed
+        assert not (tmp_path / "out.unfinished").exists()

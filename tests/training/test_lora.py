@@ -19,7 +19,7 @@ from tests.encoders.decoders import PROMPT_EOL, build_decoder
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 from tests.losses.cases import Case
-from tests.training.test_run import ScriptedEvaluator, short_training
+from tests.training.test_run import InterruptAfter, ScriptedEvaluator, short_training
 
 pytestmark = pytest.mark.slow
 
@@ -76,9 +76,11 @@ def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_befo
         return model
 
     whole = train(tmp_path / "whole")
-    checkpoint = tmp_path / "parts" / "checkpoints" / "checkpoint-2"
-    shutil.copytree(tmp_path / "whole" / "checkpoints" / "checkpoint-2", checkpoint)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "parts", callbacks=[InterruptAfter(2)])
+    shutil.copytree(tmp_path / "parts.unfinished", tmp_path / "other.unfinished")
     parts = train(tmp_path / "parts", resume=True)
+    checkpoint = tmp_path / "other.unfinished" / "checkpoints" / "checkpoint-2"
     assert differing(snapshot(whole), snapshot(parts)) == set()
     assert differing(snapshot(load(folder)), snapshot(parts)) != set()
     names = load_file(checkpoint / TRAINED).keys()
@@ -89,7 +91,7 @@ def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_befo
     assert recorded["lora"] == {"lora_dropout": 0.05, "r": 4, "target_modules": "all-linear"}  # alpha is peft's 8
     other = load(folder, dropout=0.3, prompt_template="{} is", dtype="bfloat16")
     with pytest.raises(ValueError, match=r"got others: dropout is .*; dtype is .*; lora is .*; prompt_template is "):
-        short_training(other, tmp_path / "parts", LOSSES[loss].make, max_steps=4, lora=8, resume=True)
+        short_training(other, tmp_path / "other", LOSSES[loss].make, max_steps=4, lora=8, resume=True)
 
 
 def test_the_best_weights_are_merged(folder, tmp_path):

@@ -12,8 +12,8 @@ from transformers import TrainerCallback
 
 from st_extras.files import write_tensors
 from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
+from st_extras.training.checkpoints import mark_complete
 from st_extras.training.loss_state import FILE_NAME, LossStateCallback
-from st_extras.training.run_folder import mark_complete
 from tests.helpers import arguments, columns, differing, snapshot, train
 
 SAVE: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}

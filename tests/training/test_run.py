@@ -4,7 +4,6 @@ import copy
 import functools
 import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from transformers import TrainerCallback, TrainerState
 
 from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.losses import AdCSELoss, SimCSELoss
-from st_extras.training.arguments import warn_of_prompt
+from st_extras.training.checkpoints import MARKER
 from st_extras.training.identity import check_same_run, run_identity
+from st_extras.training.output import OutputFolder
 from st_extras.training.run import TrainingRun, train_encoder
-from st_extras.training.run_folder import MARKER, check_output
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -74,6 +73,38 @@ def short_training(
     return train_encoder(model, loss, data, output, **(settings | options))
 
 
+class InterruptAfter(TrainerCallback):
+    """Interrupts when the step after this one begins."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def interrupted(model: SentenceTransformer, output: Path, *arguments: Any, after: int = 2, **options: Any) -> Path:
+    """Return the folder of a run that was interrupted after this step."""
+    callbacks = [InterruptAfter(after)]
+    with pytest.raises(KeyboardInterrupt):
+        short_training(model, output, *arguments, callbacks=callbacks, **options)
+    return output.with_name(f"{output.name}.unfinished")
+
+
+def unsaved(model: SentenceTransformer, output: Path, *arguments: Any, **options: Any) -> Path:
+    """Return the folder of a run that was interrupted when its training had ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OutputFolder, "save", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            short_training(model, output, *arguments, **options)
+    return output.with_name(f"{output.name}.unfinished")
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 class TestSelection:
     @pytest.mark.parametrize(
         ("scores", "greater", "steps", "best"),
@@ -119,12 +150,11 @@ class TestSelection:
 
 class TestResume:
     def test_patience_and_the_best_before_the_interruption_still_count(self, make_encoder, tmp_path):
-        """Two bad evaluations, one of them before the interruption, end the run; the output may have been moved."""
+        """Two bad evaluations, one of them before the interruption, end the run; the folder may have been moved."""
         options = {"max_steps": 10, "patience": 2, "save_total_limit": 5}
-        first = ScriptedEvaluator([0.1, 0.9, 0.2, 0.3])
-        assert short_training(make_encoder(), tmp_path / "out", evaluator=first, **options).steps == 6
-        shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-6")
-        (tmp_path / "out").rename(tmp_path / "moved")
+        first = ScriptedEvaluator([0.1, 0.9, 0.2])
+        interrupted(make_encoder(), tmp_path / "out", evaluator=first, after=4, **options)
+        (tmp_path / "out.unfinished").rename(tmp_path / "moved.unfinished")
         model, rest = make_encoder(), ScriptedEvaluator([0.1, 0.4, 0.5, 0.6])
         result = short_training(model, tmp_path / "moved", evaluator=rest, resume=True, **options)
         assert result.curve == [(0, 0.1), (2, 0.9), (4, 0.2), (6, 0.4)]
@@ -132,26 +162,23 @@ class TestResume:
         assert differing(first.seen[1], snapshot(model)) == set()
 
     @SLOW
-    @pytest.mark.parametrize("length", [{"max_steps": 4}, {"epochs": 2}])
-    def test_a_finished_training_stays_as_it_is(self, make_encoder, tmp_path, length):
-        first, second = (ScriptedEvaluator([0.1, 0.9, 0.2]) for _ in range(2))
-        whole = short_training(make_encoder(), tmp_path / "out", evaluator=first, **length)
-        (tmp_path / "out").rename(tmp_path / "moved")
+    @pytest.mark.parametrize(
+        ("length", "scores", "best"),
+        [({"max_steps": 4}, [0.1, 0.9, 0.2], 2), ({"epochs": 2}, [0.1, 0.9, 0.2], 2),
+         ({"max_steps": 10, "patience": 1}, [0.1, 0.9, 0.2], 2)],
+    )  # fmt: skip
+    def test_a_training_that_had_ended_is_only_saved(self, make_encoder, tmp_path, length, scores, best):
+        first, second = ScriptedEvaluator(scores), ScriptedEvaluator(scores)
+        unsaved(make_encoder(), tmp_path / "out", evaluator=first, **length)
         again = make_encoder(seed=1)
-        result = short_training(again, tmp_path / "moved", evaluator=second, resume=True, **length)
-        assert (result.steps, result.best_step, result.curve) == (4, 2, whole.curve)
+        result = short_training(again, tmp_path / "out", evaluator=second, resume=True, **length)
+        assert (result.steps, result.best_step) == (4, best)
+        assert result.curve == list(zip((0, 2, 4), scores, strict=True))
         assert differing(first.seen[1], snapshot(again)) == set()
 
-    def test_an_interrupted_one_names_its_checkpoint(self, encoder, tmp_path, caplog):
-        class Interrupt(TrainerCallback):
-            def on_step_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
-                if state.global_step == 3:
-                    raise KeyboardInterrupt
-
-        options = {"save_steps": 2, "save_strategy": "steps", "callbacks": [Interrupt()]}
-        with pytest.raises(KeyboardInterrupt):
-            short_training(encoder, tmp_path / "out", max_steps=4, **options)
-        assert f"resume=True continues from {str(tmp_path / 'out' / 'checkpoints' / 'checkpoint-2')!r}" in caplog.text
+    def test_an_interruption_is_logged(self, encoder, tmp_path, caplog):
+        interrupted(encoder, tmp_path / "out", max_steps=4)
+        assert "Training was interrupted (KeyboardInterrupt): resume=True continues it." in caplog.text
 
     @SLOW
     def test_a_full_disk_can_be_resumed(self, make_encoder, tmp_path, monkeypatch):
@@ -177,8 +204,8 @@ class TestResume:
 
         stream = IterableDataset.from_generator(rows, features=Features({"sentence": Value("string")}))
         whole, parts = make_encoder(), make_encoder()
-        short_training(whole, tmp_path / "out", data=stream, max_steps=4)
-        shutil.rmtree(tmp_path / "out" / "checkpoints" / "checkpoint-4")
+        short_training(whole, tmp_path / "whole", data=stream, max_steps=4)
+        interrupted(make_encoder(), tmp_path / "out", data=stream, max_steps=4)
         short_training(parts, tmp_path / "out", data=stream, max_steps=4, resume=True)
         assert differing(snapshot(whole), snapshot(parts)) == set()
 
@@ -202,20 +229,19 @@ class TestSameTraining:
     @classmethod
     def stopped(cls, built_encoders, tmp_path_factory):
         out: Path = tmp_path_factory.mktemp("stopped") / "out"
-        short_training(copy.deepcopy(built_encoders()), out, AdCSELoss, max_steps=4)
-        shutil.rmtree(out / "checkpoints" / "checkpoint-4")
+        interrupted(copy.deepcopy(built_encoders()), out, AdCSELoss, max_steps=4)
         return out
 
     @pytest.mark.parametrize("name", CHANGES)
     def test_a_difference_is_refused_and_named(self, make_encoder, stopped, name):
         options = {"loss": AdCSELoss, "max_steps": 4} | CHANGES[name]
-        model, before = make_encoder(pooling=options.pop("pooling", "mean")), sorted(stopped.rglob("*"))
+        model, before = make_encoder(pooling=options.pop("pooling", "mean")), sorted(stopped.parent.rglob("*"))
         with pytest.raises(ValueError, match=rf"got others: {re.escape(name)} is [^;]* and was [^;]*; use the"):
             short_training(model, stopped, resume=True, **options)
-        assert sorted(stopped.rglob("*")) == before
+        assert sorted(stopped.parent.rglob("*")) == before
 
     def test_force_logs_the_differences(self, stopped, caplog):
-        checkpoint = stopped / "checkpoints" / "checkpoint-2"
+        checkpoint = stopped.with_name("out.unfinished") / "checkpoints" / "checkpoint-2"
         recorded = json.loads((checkpoint / MARKER).read_text())["run"]
         check_same_run(checkpoint, recorded | {"seed": 43}, force=True)
         assert "though seed is 43 and was 42." in caplog.text
@@ -233,13 +259,6 @@ class TestSameTraining:
         assert identity(data.with_transform(fail), [1.0, 2.0, 3.0]) == first
         other = identity(data.select(range(7)), [1.0, 2.0, 4.0])
         assert {name for name in first if first[name] != other[name]} == {"text", "evaluator.pairs"}
-
-
-@pytest.mark.parametrize("prompts", [{}, {"prompts": "the dog "}])
-def test_a_prompt_that_training_leaves_out_causes_a_warning(encoder, caplog, prompts):
-    encoder.prompts, encoder.default_prompt_name = {"query": "the dog "}, "query"
-    warn_of_prompt(encoder, prompts.get("prompts"))
-    assert ("set prompts='the dog '" in caplog.text) == (not prompts)
 
 
 @SLOW
@@ -270,17 +289,6 @@ def test_what_the_loss_owns_may_learn_faster(encoder, tmp_path):
 
 
 class TestOutput:
-    @SLOW
-    def test_overwrite_spares_what_no_run_wrote(self, make_encoder, tmp_path):
-        out = tmp_path / "out"
-        short_training(make_encoder(), out, max_steps=4)
-        (out / "checkpoints" / "notes.txt").write_text("mine")
-        with pytest.raises(ValueError, match=r"set overwrite=True or resume=True\.$"):
-            check_output(out)
-        short_training(make_encoder(), out, max_steps=1, overwrite=True)
-        assert (out / "checkpoints" / "notes.txt").read_text() == "mine"
-        assert [path.name for path in out.glob("checkpoints/checkpoint-*")] == ["checkpoint-1"]  # none of the first run
-
     @pytest.mark.parametrize("made", [True, False])
     def test_a_failed_run_is_no_obstacle(self, encoder, tmp_path, made):
         class Failing(SpyLoss):

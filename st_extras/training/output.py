@@ -1,0 +1,272 @@
+"""The folder that a job saves its model to, and the one beside it in which the job works until the model is complete.
+
+A job works in ``NAME.unfinished`` and ends by renaming the complete model to ``NAME``: a failure or a kill at any
+moment leaves an earlier result as it was. Only what a run can show to be its own is removed: a ``NAME.unfinished`` that
+holds ``st_extras_run.json``, and an earlier result of which ``st_extras_files.json`` lists every path and digest.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import get_rank
+from torch import distributed as dist
+
+from st_extras.checks import check_bool
+from st_extras.files import (
+    file_digest,
+    follow_umask,
+    one_writer,
+    read_checked_json,
+    write_checked_json,
+    write_errors,
+)
+
+FILES = "st_extras_files.json"
+"""In a saved model's folder: each of its paths with a digest, so that a run sees that it replaces nothing else."""
+RUN = "st_extras_run.json"
+"""In ``NAME.unfinished``: shows that a run made it, that is, that all in it is the run's and goes when the run ends."""
+_FILES, _RUN = "st-extras list of files", "st-extras run"
+
+
+class OutputFolder:
+    """Where a job saves its model, and where it works until then.
+
+        folder = OutputFolder(output, resume=False, overwrite=True)  # raises before anything is computed
+        with folder.unfinished():
+            folder.save(model)  # and more files into folder.model, if there are any
+            folder.finish()
+
+    Of several processes, only the first reads or writes: it may begin to write before another one looks, and if it
+    raises, the launcher ends them all.
+
+    Args:
+        output: the folder that the model will be saved to: a new or empty one.
+        resume: continue the interrupted run in ``NAME.unfinished``.
+        overwrite: replace an earlier result in ``output``, and remove what an interrupted run left.
+
+    Attributes:
+        output: the folder, links resolved.
+        work: ``NAME.unfinished`` beside it.
+        model: the folder in ``work`` that will become ``output``.
+
+    Raises:
+        ValueError: if ``output`` is a file, below one, or a mount point, if it holds anything but an earlier result
+            that may be replaced, if there is no interrupted run to resume or one that is neither to be resumed nor to
+            be removed, or if ``work`` is no run's.
+    """
+
+    def __init__(self, output: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False) -> None:
+        self.resume, self.overwrite = check_bool("resume", resume), check_bool("overwrite", overwrite)
+        self.output = Path(output).resolve()
+        if os.path.ismount(self.output):
+            raise ValueError(
+                f"output must be a folder that can be renamed, got the mount point {str(output)!r}: take one in it."
+            )
+        self.work = self.output.with_name(f"{self.output.name}.unfinished")
+        self.model, self._replaced = self.work / "model", self.work / "replaced"
+        self._run: dict[str, Any] = {"run": uuid4().hex, "overwrite": self.overwrite}
+        self._complete = False
+        nearest = next(path for path in (self.output, *self.output.parents) if path.exists())
+        if not nearest.is_dir():
+            raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
+        if launched_rank() > 0:
+            return
+        interrupted = self._interrupted()
+        if resume:
+            if not interrupted:
+                raise ValueError(f"resume needs an interrupted run in {str(self.work)!r}, got none: run it without.")
+            self._run = interrupted
+        elif interrupted and not overwrite:
+            raise ValueError(
+                f"output must have no interrupted run beside it, got {str(self.work)!r}: choose another folder, or set "
+                "overwrite=True or resume=True."
+            )
+        self._check_replaceable()
+
+    def _interrupted(self) -> dict[str, Any]:
+        """Return what the run in ``work`` recorded; nothing if there is no such folder, or an empty one.
+
+        Raises:
+            ValueError: if it is no run's folder.
+        """
+        if not os.path.lexists(self.work):
+            return {}
+        plain = self.work.is_dir() and not self.work.is_symlink()
+        recorded = read_checked_json(self.work / RUN, _RUN, "move the folder") if plain else {}
+        unmarked = not plain or any(not path.match(f".{RUN}.*.partial") for path in self.work.iterdir())
+        if not recorded and unmarked:
+            raise ValueError(
+                f"output must have a run's folder or none beside it, got {str(self.work)!r} without {RUN}: move it, or "
+                "choose another output."
+            )
+        return recorded
+
+    def _check_replaceable(self) -> None:
+        """Check that nothing but an earlier result would be lost if the output was replaced now.
+
+        Raises:
+            ValueError: if something would be, which is named.
+        """
+        if not self.output.exists() or not any(self.output.iterdir()):
+            return
+        listed = read_checked_json(self.output / FILES, _FILES, "choose another folder")
+        if not self._run["overwrite"] and listed.get("run") != self._run["run"]:  # killed right after it was put there
+            raise ValueError(
+                f"output must be a new or empty folder, got {str(self.output)!r}: choose another folder, or set "
+                "overwrite=True."
+            )
+        earlier = listed.get("files", {})
+        for name, found in contents(self.output).items():
+            if found != earlier.get(name):
+                reason = "was changed since a run wrote it" if name in earlier else "no run wrote"
+                raise ValueError(
+                    f"output must hold only what an earlier run saved there, got {str(self.output)!r} with {name!r}, "
+                    f"which {reason}: move that away, or choose another folder."
+                )
+
+    @contextmanager
+    def unfinished(self, resumable: Callable[[BaseException], bool] = lambda error: False) -> Iterator[None]:
+        """Make ``work`` for the block, or take it over to resume; if the block fails, remove it if it was made here.
+
+        Args:
+            resumable: whether ``work`` is worth keeping after this error.
+
+        Raises:
+            ValueError: if another process works there.
+        """
+        if launched_rank() > 0:  # the processes do not know each other yet
+            yield
+            return
+        missing = [path for path in (self.work, *self.work.parents) if not path.exists()]
+        self.work.mkdir(parents=True, exist_ok=True)
+        with one_writer(self.work):
+            self._interrupted()  # again: another process may have made it since
+            empty = not missing and not any(self.work.iterdir())  # someone's: it is used, and left empty
+            if self._replaced.exists():  # it was killed after the first of the two renames, or after the second one
+                if self.output.exists() and any(self.output.iterdir()):
+                    shutil.rmtree(self._replaced)
+                else:
+                    self._swap(self._replaced)
+            if not self.resume:
+                _remove_content(self.work, but=RUN)
+                write_checked_json(self.work / RUN, _RUN, self._run)
+            try:
+                yield
+            except BaseException as error:
+                if self._complete or self.resume or resumable(error):
+                    raise
+                _remove_content(self.work)
+                for path in missing:
+                    if any(path.iterdir()):
+                        break
+                    path.rmdir()
+                raise
+            _remove_content(self.work)
+            if not empty:
+                self.work.rmdir()
+
+    def save(self, model: SentenceTransformer) -> None:
+        """Save a model to ``self.model``.
+
+        Raises:
+            OSError: if the disk is full.
+        """
+        shutil.rmtree(self.model, ignore_errors=True)  # of the interrupted run
+        with write_errors(self.work):
+            model.save(str(self.model))
+
+    def finish(self) -> None:
+        """Rename the model's folder to ``output``, in the place of an earlier result.
+
+        Raises:
+            ValueError: if something appeared in ``output`` meanwhile; the model then stays in ``work``.
+        """
+        follow_umask(self.model)
+        write_checked_json(self.model / FILES, _FILES, {"run": self._run["run"], "files": contents(self.model)})
+        self._complete = True
+        try:
+            self._check_replaceable()
+        except ValueError as error:
+            raise ValueError(f"{str(error).rstrip('.')}; the finished model is in {str(self.model)!r}.") from None
+        if self.output.exists() and any(self.output.iterdir()):
+            os.rename(self.output, self._replaced)
+        self._swap(self.model)
+
+    def _swap(self, folder: Path) -> None:
+        """Rename a folder to ``output``, which is missing or empty."""
+        if self.output.exists():
+            self.output.rmdir()
+        os.rename(folder, self.output)
+
+
+def check_output(output: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False) -> None:
+    """Check that a job may save its model to ``output``, before anything is computed. Nothing is changed.
+
+    Args:
+        output: a new or empty folder.
+        resume: whether an interrupted run is to be continued.
+        overwrite: whether an earlier result may be replaced.
+
+    Raises:
+        ValueError: if it may not; see :class:`OutputFolder`.
+    """
+    OutputFolder(output, resume=resume, overwrite=overwrite)
+
+
+def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Save a model to a folder that is replaced as a whole, so that a full disk or a kill leaves the earlier one.
+
+    Args:
+        model: the model.
+        output: a new or empty folder.
+        overwrite: whether an earlier result in it, with no other file and none changed, may be replaced.
+
+    Raises:
+        ValueError: if ``output`` may not be used; see :class:`OutputFolder`.
+        OSError: if the disk is full.
+    """
+    folder = OutputFolder(output, overwrite=overwrite)
+    with folder.unfinished():
+        folder.save(model)
+        folder.finish()
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return what each path in a folder is: "folder", a link and its target, or the digest of a file; without FILES."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = f"link to {os.readlink(path)}"
+        elif path.is_file():
+            found[name] = file_digest(path)
+        else:
+            found[name] = "folder" if path.is_dir() else "neither file nor folder"
+    found.pop(FILES, None)
+    return found
+
+
+def _remove_content(folder: Path, but: str = "") -> None:
+    """Remove what is in a run's folder; RUN goes last, so that a kill leaves a folder that is a run's."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == RUN):
+        if path.name == but:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def launched_rank() -> int:
+    """Return the rank of this process, also before the process group exists; 0 in a single process."""
+    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return int(get_rank())
+    return int(os.environ.get("RANK", "0"))

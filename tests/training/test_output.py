@@ -1,0 +1,271 @@
+"""The output folder: what may be replaced, the folder beside it, the swap, and what a kill leaves."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors import SafetensorError
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
+
+from st_extras.files import one_writer
+from st_extras.training import output as output_module
+from st_extras.training.output import FILES, RUN, OutputFolder, check_output, save_model
+from tests.helpers import differing, snapshot, write
+
+
+def contents(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def finished(output: Path, content: str = "model", **options: Any) -> Path:
+    """Save a "model" of two files, as a job does."""
+    folder = OutputFolder(output, **options)
+    with folder.unfinished():
+        write(folder.model / "1_Pooling" / "config.json", "{}")
+        write(folder.model / "model.safetensors", content)
+        folder.finish()
+    return output
+
+
+def killed(output: Path, **options: Any) -> Path:
+    """Leave what a run leaves that is killed while it works."""
+    folder = OutputFolder(output, **options)
+
+    def job() -> None:
+        with folder.unfinished(lambda error: True):
+            write(folder.work / "checkpoints" / "checkpoint-2" / "model.bin", "half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job()
+    return folder.work
+
+
+def test_a_new_or_empty_folder_is_used_and_nothing_is_left_beside_it(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("a/b/new", "empty"):
+        out = finished(tmp_path / name)
+        assert {path.name for path in out.iterdir()} == {"1_Pooling", "model.safetensors", FILES}
+        assert [path.name for path in out.parent.glob("*.unfinished")] == []
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "1_Pooling/notes.txt", ".DS_Store", "empty/", "link", RUN])
+def test_a_foreign_path_is_named_and_nothing_is_replaced(tmp_path, name):
+    out = finished(tmp_path / "out")
+    if name == "link":
+        (out / name).symlink_to(tmp_path)
+    elif name.endswith("/"):
+        (out / name).mkdir()
+    else:
+        write(out / name, "mine")
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=rf"^output must hold only .* with '{name.rstrip('/')}', which no run wrote: "):
+        check_output(out, overwrite=True)
+    assert contents(tmp_path) == before
+
+
+def test_a_changed_file_is_named_and_a_deleted_one_is_no_obstacle(tmp_path):
+    out = finished(tmp_path / "out")
+    (out / "1_Pooling" / "config.json").unlink()
+    check_output(out, overwrite=True)
+    write(out / "model.safetensors", "other")
+    with pytest.raises(ValueError, match=r"with 'model\.safetensors', which was changed since a run wrote it: "):
+        check_output(out, overwrite=True)
+
+
+def test_an_earlier_result_needs_overwrite_and_is_replaced_as_a_whole(tmp_path):
+    out = finished(tmp_path / "out", "first")
+    with pytest.raises(ValueError, match=r"^output must be a new or empty folder, got .* set overwrite=True\.$"):
+        check_output(out)
+    finished(out, "second", overwrite=True)
+    assert (out / "model.safetensors").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_cannot_be_a_folder_to_rename(tmp_path, monkeypatch):
+    write(tmp_path / "mine", "mine")
+    for below in ("mine", "mine/a/b"):
+        with pytest.raises(ValueError, match=r"^output must be a folder, got .*/mine' is a file"):
+            check_output(tmp_path / below, overwrite=True)
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
+    with pytest.raises(ValueError, match="the mount point"):
+        check_output(tmp_path, overwrite=True)
+
+
+def test_the_first_of_several_processes_alone_looks_and_writes(tmp_path, monkeypatch):
+    write(tmp_path / "out" / "mine", "mine")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    folder = OutputFolder(tmp_path / "out")
+    with folder.unfinished():
+        assert not folder.work.exists()
+
+
+# --- the folder beside it ---
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoints/checkpoint-500/model.bin", "model/config.json", "replaced/a", "encoded/a"]
+)
+def test_a_folder_beside_it_that_no_run_made_is_refused(tmp_path, name):
+    write(tmp_path / "out.unfinished" / name, "mine")
+    before = contents(tmp_path)
+    for options in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(ValueError, match=rf"got '.*out\.unfinished' without {RUN}: move it"):
+            check_output(tmp_path / "out", **options)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_file_or_link_of_its_name_is_refused(tmp_path, kind):
+    other = killed(tmp_path / "other")
+    if kind == "file":
+        write(tmp_path / "out.unfinished", "mine")
+    else:
+        (tmp_path / "out.unfinished").symlink_to(other)
+    with pytest.raises(ValueError, match=r"out\.unfinished' without"):
+        check_output(tmp_path / "out", overwrite=True)
+
+
+def test_someones_empty_folder_beside_it_stays(tmp_path):
+    (tmp_path / "out.unfinished").mkdir()
+    finished(tmp_path / "out")
+    assert list((tmp_path / "out.unfinished").iterdir()) == []
+
+
+def test_an_interrupted_run_is_resumed_or_removed_as_asked(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match=r"^resume needs an interrupted run in '.*out\.unfinished', got none"):
+        check_output(out, resume=True)
+    work = killed(out)
+    with pytest.raises(ValueError, match=r"^output must have no interrupted run beside it, .* or resume=True\.$"):
+        check_output(out)
+    folder = OutputFolder(out, resume=True)
+    with pytest.raises(KeyError), folder.unfinished():
+        raise KeyError
+    assert (work / "checkpoints" / "checkpoint-2" / "model.bin").exists(), "a resumed run leaves what it found"
+    folder = OutputFolder(out, overwrite=True)
+    with folder.unfinished():
+        assert [path.name for path in work.iterdir()] == [RUN]
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("left", ["nothing", "a half-written marker"])
+def test_a_kill_while_the_folder_is_made_is_no_obstacle(tmp_path, left):
+    (tmp_path / "out.unfinished").mkdir()
+    if left != "nothing":
+        write(tmp_path / "out.unfinished" / f".{RUN}.123.partial", "{")
+    finished(tmp_path / "out")
+
+
+def test_a_failed_run_leaves_no_folder_that_it_made(tmp_path):
+    out = tmp_path / "a" / "out"
+    with pytest.raises(KeyError):
+        finished_badly(out)
+    assert list(tmp_path.iterdir()) == []
+    out.mkdir(parents=True)
+    with pytest.raises(KeyError):
+        finished_badly(out)
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "out"]
+
+
+def finished_badly(output: Path) -> None:
+    folder = OutputFolder(output)
+    with folder.unfinished():
+        write(folder.model / "config.json", "{}")
+        raise KeyError
+
+
+def test_two_processes_do_not_share_it(tmp_path):
+    work = killed(tmp_path / "out")
+    with (
+        one_writer(work),
+        pytest.raises(ValueError, match="another process writes"),
+        OutputFolder(tmp_path / "out", resume=True).unfinished(),
+    ):
+        pass
+
+
+# --- the swap ---
+
+
+def test_what_appears_in_the_output_meanwhile_is_not_replaced(tmp_path):
+    out = tmp_path / "out"
+    folder = OutputFolder(out, overwrite=True)
+
+    def job() -> None:
+        with folder.unfinished():
+            write(folder.model / "config.json", "{}")
+            write(out / "mine", "mine")
+            folder.finish()
+
+    with pytest.raises(ValueError, match=r"'mine', which no run wrote: .*; the finished model is in '.*/model'\.$"):
+        job()
+    assert (out / "mine").read_text() == "mine"
+    assert (folder.model / "config.json").exists()
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+@pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
+def test_a_kill_at_each_moment_of_the_swap_loses_nothing(tmp_path, monkeypatch, renames, options):
+    out = finished(tmp_path / "out", "first")
+    rename, remove, done = os.rename, output_module._remove_content, []
+
+    def killing(source: Any, target: Any) -> None:
+        if len(done) == renames:
+            raise KeyboardInterrupt
+        rename(source, target)
+        done.append(target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", killing)
+        patch.setattr(output_module, "_remove_content", lambda at, but="": remove(at, but) if but else killing("", ""))
+        with pytest.raises(KeyboardInterrupt):
+            finished_second(out)
+    found = {path.read_text() for path in tmp_path.rglob("model.safetensors")}
+    assert found == {"first", "second"}
+    folder = OutputFolder(out, **options)
+    with folder.unfinished():
+        assert (out / "model.safetensors").read_text() == ("second" if renames == 2 else "first")
+        write(folder.model / "model.safetensors", "third")
+        folder.finish()
+    assert (out / "model.safetensors").read_text() == "third"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def finished_second(output: Path) -> None:
+    folder = OutputFolder(output, overwrite=True)
+    with folder.unfinished():
+        write(folder.model / "model.safetensors", "second")
+        folder.finish()
+
+
+# --- models ---
+
+
+def test_a_model_replaces_an_earlier_one(make_encoder, tmp_path):
+    out, earlier = tmp_path / "out", make_encoder()
+    earlier.append(Normalize())
+    save_model(earlier, out)
+    assert (out / "2_Normalize").exists()
+    model = make_encoder(hidden_size=8)
+    save_model(model, out, overwrite=True)
+    assert differing(snapshot(model), snapshot(SentenceTransformer(str(out), device="cpu"))) == set()
+    assert not (out / "2_Normalize").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), SafetensorError("I/O error")])
+def test_a_full_disk_is_one_sentence(encoder, tmp_path, monkeypatch, error):
+    def fail(path: str) -> None:
+        (Path(path) / "1_Pooling").mkdir(parents=True)
+        raise error
+
+    save_model(encoder, tmp_path / "out")
+    before = contents(tmp_path)
+    monkeypatch.setattr(encoder, "save", fail)
+    with pytest.raises(OSError, match=r"^Writing to '.*' failed \(.*\): free space on the disk"):
+        save_model(encoder, tmp_path / "out", overwrite=True)
+    assert contents(tmp_path) == before
