@@ -122,12 +122,10 @@ def train(
     from st_extras.text.corpus import stream_sentences
     from st_extras.training import check_output, train_encoder
     from st_extras.training.arguments import rates_of_the_loss
-    from st_extras.training.run_folder import last_checkpoint
 
     if not resume:
         options.refuse_unread(context, "needs --resume; to replace an earlier training, give --overwrite", "force")
     check_output(output, resume=resume, overwrite=overwrite)
-    checkpoint = last_checkpoint(output) if resume else None
     if lora is not None:
         lora_config(lora)
     chosen = objectives.Objective(
@@ -183,8 +181,6 @@ def train(
         disable_progress_bars()
     rows = sentences if masking is None else objectives.masked_rows(masking, sentences, processes)
     if not as_json:
-        if checkpoint is not None:
-            print_line(f"Resuming after step {checkpoint.rpartition('-')[2]}, from {checkpoint}.")
         advice.print_before_training(description, sentences, model, chooses=dev is not None)
     before = score(model)
     memory: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}
@@ -231,4 +227,4 @@ def _report(before: dict[str, float], after: dict[str, float], run: TrainingRun,
     kept = f"weights of step {run.best_step} of {run.steps}" if run.best is not None else f"{run.steps} steps"
     if run.best_step == 0:
         kept = f"no step of {run.steps} was better than the base model, which is kept:"
-    print_line(f"{kept} in {run.seconds:.0f} s, saved to {output}. Only --resume needs its folder checkpoints.")
+    print_line(f"{kept} in {run.seconds:.0f} s, saved to {output}.")

@@ -202,7 +202,7 @@ class OutputFolder:
 
     def _swap(self, folder: Path) -> None:
         """Rename a folder to ``output``, which is missing or empty."""
-        if self.output.exists():
+        if os.name == "nt" and self.output.exists():  # elsewhere, a rename replaces an empty folder
             self.output.rmdir()
         os.rename(folder, self.output)
 

@@ -43,7 +43,7 @@ MISTAKES = {
     "train simcse ENC TEXT -o out --dev-set stsb_dev": "--dev-set needs --dev",
     "train simcse ENC TEXT -o out --steps 4 --epochs 1": "--epochs does not go with --steps",
     "train simcse ENC TEXT -o out --column text": "--column is not for",
-    "train simcse ENC TEXT -o out --resume": "resume needs a checkpoint",
+    "train simcse ENC TEXT -o out --resume": "resume needs an interrupted run",
     "train simcse ENC TEXT -o out --force": "--force needs --resume",
     "train simcse ENC TEXT -o out --frequencies t": "--frequencies needs the objective slt-fai",
     "train simcse ENC TEXT -o out --top-k 3": "--top-k needs the objective paser",

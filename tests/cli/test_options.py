@@ -249,7 +249,6 @@ def calls(run, monkeypatch):
     calls = Calls(monkeypatch)
     on = calls.on
     for place, value in {
-        "st_extras.training.run_folder.last_checkpoint": lambda output: "checkpoints/checkpoint-1",
         "st_extras.training.arguments.rates_of_the_loss": lambda *_: {},
         "st_extras.cli.advice.warn_of_good_encoder": lambda model: None,
         "st_extras.encoder_names.find_encoder": lambda name, **_: name,
@@ -290,7 +289,6 @@ def calls(run, monkeypatch):
         on(f"st_extras.losses:{name}.__init__")
     on("st_extras.losses:epochs_to_steps", 1)
     # adaptation and search
-    on("st_extras.adaptation:check_adaptation_output")
     texts, details = adaptation.TextSummary(1, 1, 1, 0, 1.0), adaptation.DomainDetails(2.0)
     left: Any = functools.partial(adaptation.Adaptation, None, None, "Left unchanged: too few.", "", [], texts)
     on("st_extras.adaptation:adapt", left(details, 1.0))

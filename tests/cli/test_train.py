@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import SEVEN_STS, sts_evaluator
+from st_extras.losses import SimCSELoss
 from tests.cli.conftest import Run
 from tests.encoders.decoders import build_decoder
 from tests.helpers import differing
@@ -52,7 +53,7 @@ def test_a_users_file_is_called_by_its_name(run, inputs):
 
 
 @pytest.mark.slow
-def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp_path):
+def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp_path, monkeypatch):
     (tmp_path / "more.jsonl").write_text('{"body": "a cat"}\n{"body": "a dog"}\n{"body": "a bird"}\n')
     (tmp_path / "more.csv").write_text("body,id\nthe rain,1\n")
     words = ("train", "simcse", "ENC", tmp_path / "more.jsonl", tmp_path / "more.csv", "--column", "body")
@@ -60,14 +61,24 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp
     code, out, _ = run(*words, "-o", "whole", "--quiet")
     printed = ("Text: 4 sentences", "4 steps in", "saved to whole", "No --dev: the last weights")
     assert (code, [text in out for text in printed]) == (0, [True] * 4)
-    shutil.copytree("whole/checkpoints/checkpoint-2", "out/checkpoints/checkpoint-2")
+    calls: list[int] = []
+
+    def interrupted(self: SimCSELoss, *arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 3:
+            raise RuntimeError("the machine fails")
+        return forward(self, *arguments)
+
+    forward = SimCSELoss.forward
+    with monkeypatch.context() as patch:
+        patch.setattr(SimCSELoss, "forward", interrupted)
+        assert run(*words, "-o", "out", "--quiet")[0] != 0
+    assert Path("out.unfinished/checkpoints/checkpoint-2").is_dir()
     assert run(*words, "-o", "out")[0] == 2
     code, out, err = run(*words, "-o", "out", "--resume", "--quiet")
-    at = Path("out/checkpoints/checkpoint-2")
-    assert (code, f"Resuming after step 2, from {at}.\n" in out, "4 steps in" in out) == (0, True, True), err
-    resumed = load_file("out/model.safetensors")
-    assert differing(load_file("whole/model.safetensors"), resumed) == set()
-    assert differing(load_file("out/checkpoints/checkpoint-2/model.safetensors"), resumed) != set()
+    assert (code, "4 steps in" in out) == (0, True), err
+    assert differing(load_file("whole/model.safetensors"), load_file("out/model.safetensors")) == set()
+    assert not Path("out.unfinished").exists()
     assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2)["steps"] == 2
 
 

@@ -28,7 +28,8 @@ def adapt_it(model: SentenceTransformer, texts: Any, output: Path, **options: An
 
 
 def adapt_search_it(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
-    adapt_search(model, texts, output, show_progress_bar=False, **options)
+    queries = [" ".join(text.split()[:3]) for text in TEXTS]
+    adapt_search(model, texts, output, queries=queries, show_progress_bar=False, **options)
 
 
 def refine(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
