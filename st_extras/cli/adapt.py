@@ -67,6 +67,7 @@ def adapt(
     from st_extras.adaptation.domain import check_settings
     from st_extras.encoders import load_encoder
     from st_extras.text import corpus
+    from st_extras.training import check_output
 
     run_options = adaptation.AdaptationOptions(
         minutes=minutes,

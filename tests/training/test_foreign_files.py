@@ -12,7 +12,7 @@ from st_extras.adaptation import adapt, adapt_search
 from st_extras.losses import SimCSELoss
 from st_extras.training import save_model, train_encoder
 from st_extras.training.output import FILES, RUN, OutputFolder
-from tests.adaptation.texts import TEXTS
+from tests.adaptation.texts import TEXTS, quiet
 from tests.fixtures import SENTENCES
 from tests.helpers import write
 from tests.training.test_output import contents, finished
@@ -24,12 +24,12 @@ def train(model: SentenceTransformer, texts: Any, output: Path, **options: Any) 
 
 
 def adapt_it(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
-    adapt(model, texts, output, show_progress_bar=False, **options)
+    adapt(model, texts, output, **quiet(**options))
 
 
 def adapt_search_it(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
     queries = [" ".join(text.split()[:3]) for text in TEXTS]
-    adapt_search(model, texts, output, queries=queries, show_progress_bar=False, **options)
+    adapt_search(model, texts, output, **quiet(queries=queries, **options))
 
 
 def refine(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
