@@ -1,6 +1,7 @@
 """What a command refuses by itself: one line that names the option, nothing made and nothing changed."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from st_extras import losses
 from st_extras.cli.options import parse_settings
 from tests.cli.commands import COMMANDS, options, parsed, types
+from tests.cli.conftest import shown
 
 MISTAKES = {
     "adapt ENC none.txt -o out": r"none\.txt",
@@ -107,3 +109,43 @@ def test_a_mistake_before_the_text_is_read(assert_refused, monkeypatch, line):
 
     monkeypatch.setattr("st_extras.text.corpus.stream_sentences", read)
     assert_refused(tuple(shlex.split(line)), BEFORE_THE_TEXT_IS_READ[line])
+
+
+FILES_FIRST = {
+    "adapt ENC semicolons.csv -o out": "semicolons.csv",
+    "adapt ENC TEXT semicolons.csv -o out": "semicolons.csv",
+    "adapt ENC good.csv --column nope -o out": "nope",
+    "adapt ENC TEXT --labeled semicolons.csv -o out": "semicolons.csv",
+    "adapt ENC TEXT --dev semicolons.csv -o out": "semicolons.csv",
+    "adapt-search ENC semicolons.csv -o out": "semicolons.csv",
+    "adapt-search ENC TEXT --queries semicolons.csv -o out": "semicolons.csv",
+    "adapt-search ENC TEXT --retrieval FOLDER -o out": "corpus",
+    "calibrate ENC semicolons.csv": "semicolons.csv",
+    "calibrate ENC TEXT --queries semicolons.csv": "semicolons.csv",
+    "evaluate ENC --labeled semicolons.csv": "semicolons.csv",
+    "evaluate ENC --retrieval FOLDER": "corpus",
+    "evaluate ENC --sts semicolons.csv": "semicolons.csv",
+    "refine whitening ENC semicolons.csv -o out": "semicolons.csv",
+    "repal evaluate ENC --sts semicolons.csv": "semicolons.csv",
+    "repal tune ENC --sts semicolons.csv -o out": "semicolons.csv",
+    "search ENC semicolons.csv cat": "semicolons.csv",
+    "search ENC TEXT --queries semicolons.csv": "semicolons.csv",
+    "train simcse ENC semicolons.csv -o out": "semicolons.csv",
+    "train simcse ENC TEXT --dev semicolons.csv -o out": "semicolons.csv",
+    "train simcse ENC TEXT --test semicolons.csv -o out": "semicolons.csv",
+}
+"""Commands with a file that cannot be read, and what the message names."""
+
+
+@pytest.mark.parametrize("line", FILES_FIRST)
+def test_files_are_checked_before_an_encoder_is_loaded(run, places, monkeypatch, line):
+    Path("semicolons.csv").write_text("a;b\n1;2\n")
+    Path("good.csv").write_text("label,text\na,b\n")
+
+    def load(path: Any, **_: Any) -> None:
+        pytest.fail(f"loaded {path}")
+
+    monkeypatch.setattr("st_extras.encoders.load_encoder", load)
+    monkeypatch.setattr("st_extras.modules.load", load)
+    code, _, err = run(*(places.get(word, word) for word in shlex.split(line)))
+    assert (code, FILES_FIRST[line] in shown(err)[-1]) == (2, True), err
