@@ -72,8 +72,9 @@ def write_samples(folder: str | PathLike[str]) -> list[Path]:
         ValueError: if the folder is not empty.
     """
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"folder must be new or empty, got {str(path)!r}: name another one.")
+    held = [path] if path.is_file() else sorted(path.iterdir()) if path.exists() else []
+    if held:  # such as .DS_Store, which a listing hides
+        raise ValueError(f"folder must be new or empty, got {str(path)!r} with {held[0].name!r}: name another one.")
     texts, topics = labeled_sentences()
     pages, queries, answers = help_pages()
     written = {

@@ -120,8 +120,8 @@ class OutputFolder:
         listed = read_checked_json(self.output / FILES, _FILES, "choose another folder")
         if not self._run["overwrite"] and listed.get("run") != self._run["run"]:  # killed right after it was put there
             raise ValueError(
-                f"output must be a new or empty folder, got {str(self.output)!r}: choose another folder, or set "
-                "overwrite=True."
+                f"output must be a new or empty folder, got {str(self.output)!r} with "
+                f"{min(path.name for path in self.output.iterdir())!r}: choose another folder, or set overwrite=True."
             )
         earlier = listed.get("files", {})
         for name, found in contents(self.output).items():
