@@ -79,11 +79,9 @@ _HYBRID = {
     "base model + BM25": "start + BM25, 0.2",
     "adapt-search": "adapt",
     "adapt-search and BM25, RRF": "adapt, RRF",
-    "adapt-search + BM25, share 0.1": "adapt + BM25, 0.1",
     "**adapt-search + BM25**": "adapt + BM25, 0.2",
-    "adapt-search + BM25, share 0.3": "adapt + BM25, 0.3",
     "adapt-search + BM25, weight from documents": "adapt + BM25, 0.2, weight from documents",
-    "adapt-search + BM25, encoder's first 100 alone": "adapt + BM25, 0.2, encoder's first 100",
+    "adapt-search + BM25, only among the encoder's first 100": "adapt + BM25, 0.2, encoder's first 100",
     "adapt-search --keep-index": KEPT,
     "adapt-search --keep-index + BM25": f"{KEPT} + BM25, 0.2",
 }
