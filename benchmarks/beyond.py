@@ -21,12 +21,21 @@ from benchmarks.building import finished_encoders
 from benchmarks.domains import BASELINES
 from benchmarks.records import encoder_name, run_once
 from benchmarks.studies import Options, named_study
-from st_extras.evaluation import QuestionRetrievalEvaluator, question_retrieval, read_question_pairs
+from st_extras.evaluation import QuestionRetrievalEvaluator, question_retrieval
+from st_extras.text.tables import Column, open_file
 
 RANKED = 101  # hits of a query, its own text among them
 QUERIES = 500  # ranked at a time
 QUESTIONS = "qqp_dev.tsv.gz"
 Score = Callable[[QuestionRetrievalEvaluator], dict[str, float]]
+
+
+def question_pairs(file: Path) -> list[tuple[str, str, bool]]:
+    """Read a file of GLUE or Quora, without the few rows that have an empty question or too few fields."""
+    names = ("question1", "question2", "is_duplicate")
+    rows = open_file(file).rows({name: Column((name,)) for name in names})
+    found = [[(row[name] or "").strip() for name in names] for _, row in rows]
+    return [(first, second, label == "1") for first, second, label in found if first and second and label]
 
 
 def score_encoder(load: Callable[[], SentenceTransformer], evaluator: QuestionRetrievalEvaluator) -> dict[str, float]:
@@ -62,7 +71,7 @@ def rows(trained: list[str], work: Path) -> Iterator[tuple[dict[str, Any], Score
 
 def run(study: dict[str, Any], options: Options) -> None:
     """Score TF-IDF, the base model of each study of ``trained``, and the encoders that it left in the work folder."""
-    task = question_retrieval(read_question_pairs(options.data / QUESTIONS, quoted=False))
+    task = question_retrieval(question_pairs(options.data / QUESTIONS))
     evaluator = QuestionRetrievalEvaluator(task, batch_size=64, write_csv=False)
     for fields, score in rows(study["trained"], options.work):
         name = f"{fields['encoder'] or 'text'}-{fields['row']}-{fields['seed']}".replace(" ", "_")

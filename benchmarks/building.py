@@ -193,7 +193,8 @@ def has_negatives(method: dict[str, Any]) -> bool:
 def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> FrequencyTable:
     """Read the counts that ``frequencies`` names: a file in the data folder, or one that a pre-training wrote."""
     file = data / settings["frequencies"]
-    return FrequencyTable.from_file(file if file.exists() else Path(settings["frequencies"]), model.tokenizer)
+    read = FrequencyTable.load if ".json" in file.name else FrequencyTable.from_file
+    return read(file if file.exists() else Path(settings["frequencies"]), model.tokenizer)
 
 
 def complementary_encoder(

@@ -11,6 +11,7 @@ of the corpus, which SLT-FAI needs. The record has settings, curve and sha256 of
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -86,6 +87,12 @@ class MaskingSchedule(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.masked_lm.probability = self.first + (self.last - self.first) * state.global_step / state.max_steps
+
+
+def write_counts(table: FrequencyTable, file: Path) -> None:
+    """Write the counts as ``token<TAB>count`` lines, packed, as the configurations name them."""
+    rows = zip(table.tokens, table.counts.tolist(), strict=True)
+    file.write_bytes(gzip.compress("".join(f"{token}\t{count}\n" for token, count in rows if token).encode()))
 
 
 def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:
@@ -183,7 +190,7 @@ def pretrain(settings: Settings, sentences: list[str], data: Path, output: Path)
     shutil.rmtree(output / "encoder", ignore_errors=True)
     os.replace(unfinished, output / "encoder")
     raw = load_encoder(output / "encoder", pooling="mean", max_seq_length=min(settings.max_length, 32))
-    FrequencyTable.count(sentences, raw.tokenizer).save(output / "frequencies.tsv.gz")
+    write_counts(FrequencyTable.count(sentences, raw.tokenizer), output / "frequencies.tsv.gz")
     scores = sts_evaluator((*SEVEN_STS, "stsb_dev"), data)(raw)
     return {
         "settings": wanted,

@@ -52,6 +52,7 @@ def adapt_search(
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
+    query_column: options.QueryColumn = None,
     limit: options.SampleLimit = 12_000,
     minutes: options.Minutes = 10.0,
     batch_size: options.EncodeBatch = 64,
@@ -86,13 +87,15 @@ def adapt_search(
     )
     check_output(output, resume=resume, overwrite=overwrite)
     options.check_column(context, documents)
+    if not queries:
+        options.refuse_unread(context, "needs --queries", "query_column")
     options.refuse_refined(encoder)
     judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)
     texts: Any = corpus.stream_sentences(documents, column=column)
     texts = texts if passages is None else corpus.passages(texts, passages)
     folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
     sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
-    wanted: Any = reading.read_queries(sources)[1] if sources else "documents"
+    wanted: Any = reading.read_queries(sources, column=query_column)[1] if sources else "documents"
     model = load_encoder(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: one for name, one in prompts.items() if one is not None})

@@ -38,6 +38,7 @@ def calibrate(
     ] = None,
     threshold: options.Threshold = None,
     column: options.Column = None,
+    query_column: options.QueryColumn = None,
     prompt: options.Prompt = None,
     batch_size: options.EncodeBatch = 32,
     seed: options.DrawSeed = 42,
@@ -60,6 +61,8 @@ def calibrate(
     from st_extras.text import corpus
 
     options.check_column(context, text)
+    if not queries:
+        options.refuse_unread(context, "needs --queries", "query_column")
     if threshold is not None:
         check_interval("threshold", threshold, -1, 1)
     if before is None:
@@ -73,7 +76,7 @@ def calibrate(
     searched, origin = None, ""
     if queries or any(map(has_search_routes, models.values())):
         options.refuse_unread(context, "is not for queries and documents, which have their own", "prompt")
-        searched, origin = _queries(queries or [], text, texts, seed)
+        searched, origin = _queries(queries or [], query_column, text, texts, seed)
     bar = shows_bars(quiet, as_json)
     pairs = encode_pairs(models, texts, searched, prompt=prompt, batch_size=batch_size, show_progress_bar=bar)
     found, count = pairs.cosines(), len(pairs.texts["after"])
@@ -105,7 +108,9 @@ def calibrate(
         print_line(threshold_line(moved))
 
 
-def _queries(files: Sequence[str], text: Sequence[str], documents: list[str], seed: int) -> tuple[list[str], str]:
+def _queries(
+    files: Sequence[str], column: str | None, text: Sequence[str], documents: list[str], seed: int
+) -> tuple[list[str], str]:
     """Return queries, and where they are from: the files given, a folder in BEIR's layout, or the documents."""
     from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, search_queries
     from st_extras.text.documents import read_queries
@@ -113,7 +118,7 @@ def _queries(files: Sequence[str], text: Sequence[str], documents: list[str], se
 
     folders = [source for source in text if (folder := find_search_folder(source)) is not None and folder.queries]
     sources = files or folders
-    given = read_queries(sources)[1] if sources else FROM_DOCUMENTS
+    given = read_queries(sources, column=column)[1] if sources else FROM_DOCUMENTS
     queries, made = search_queries(given, documents)
     return queries, "sentences of the documents" if made else ", ".join(sources)
 

@@ -204,11 +204,10 @@ def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as
 
 
 def load_labeled(file: str, text_column: str | None, label_column: str) -> LabeledTexts:
-    """Load labelled texts; errors name the options of this entrance."""
+    """Load labelled texts."""
     from st_extras.evaluation import load_labeled_texts
 
-    with options.columns_named("--text-column and --label-column can name others"):
-        return load_labeled_texts(file, text_column=text_column, label_column=label_column)
+    return load_labeled_texts(file, text_column=text_column, label_column=label_column)
 
 
 def load_any(path: str) -> Any:

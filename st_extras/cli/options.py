@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,7 +37,7 @@ def find_encoders(value: Any) -> Any:
 
 def find_texts(value: list[str] | None) -> list[str] | None:
     """Return the names of files and data sets if no file among them is missing."""
-    from st_extras.text.sources import check_no_missing_file
+    from st_extras.text.tables import check_no_missing_file
 
     for name in value or ():
         check_no_missing_file(name)
@@ -146,15 +145,6 @@ def _value(text: str) -> Any:
         return text.split("+") if "+" in text else text
 
 
-@contextmanager
-def columns_named(remedy: str) -> Iterator[None]:
-    """In errors about a column, put what helps at this entrance in the place of ``--column``."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(str(error).replace("--column (column=) can name another", remedy)) from error
-
-
 # ------------------------------------------------------------------------------------------- input and output
 
 Encoder = Annotated[
@@ -170,7 +160,7 @@ AnyEncoder = Annotated[
 Text = Annotated[
     list[str],
     typer.Argument(
-        help="Files (.txt, .jsonl, .csv, .tsv, .parquet, .json; also .gz), folders, patterns, data set ids or "
+        help="Files (.txt, .md, .jsonl, .csv, .tsv, .parquet, .json; also .gz), folders, patterns, data set ids or "
         "hf:// paths.",
         callback=find_texts,
     ),
@@ -178,6 +168,10 @@ Text = Annotated[
 Column = Annotated[
     str | None,
     typer.Option(help="Column to read, of all but .txt files; default: the one with text.", rich_help_panel=TEXT),
+]
+QueryColumn = Annotated[
+    str | None,
+    typer.Option(help="Column of the queries, if they are in a table of --queries.", rich_help_panel=TEXT),
 ]
 Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.", min=1, rich_help_panel=TEXT)]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]

@@ -65,6 +65,7 @@ def search(
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
+    query_column: options.QueryColumn = None,
     batch_size: options.EncodeBatch = 64,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -82,7 +83,9 @@ def search(
     require_bm25s()
     if query and queries is not None:
         raise ValueError("--queries does not go with QUERY: give one of them.")
-    given = list(query or ()) if queries is None else read_queries(queries)[1]
+    if queries is None:
+        options.refuse_unread(context, "needs --queries", "query_column")
+    given = list(query or ()) if queries is None else read_queries(queries, column=query_column)[1]
     ids, texts = read_documents(documents, column=column)
     unlabelled = given if len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)

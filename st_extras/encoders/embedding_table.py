@@ -31,7 +31,7 @@ from st_extras.encoders.rows import Features, token_rows
 from st_extras.files import RowFile, State, checked_rows, digest, map_rows, require_whole, whole_file
 from st_extras.functional import unit_rows
 from st_extras.text.corpus import iterate_sentences
-from st_extras.text.vocabularies import vocabulary, vocabulary_hash
+from st_extras.text.frequency import vocabulary
 
 CHUNK = 16_384
 """Sentences that are read, embedded and written together."""
@@ -331,4 +331,4 @@ def _hashes(rows: Iterable[Sequence[int]]) -> np.ndarray:
 def _vocabulary(tokenizer: Any) -> str | None:
     """Return the hash of a tokenizer's vocabulary; None if it is not one of the transformers library."""
     known = isinstance(tokenizer, PreTrainedTokenizerBase)
-    return vocabulary_hash(vocabulary(tokenizer)) if known else None
+    return digest(map(repr, vocabulary(tokenizer))) if known else None

@@ -4,19 +4,8 @@ from st_extras.evaluation.geometry import GeometryEvaluator
 from st_extras.evaluation.label_free import LabelFreeComparison, LabelFreeScore
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.evaluation.labeled_texts import LabeledTextEvaluator, LabeledTexts, load_labeled_texts, without_labeled
-from st_extras.evaluation.retrieval import (
-    QuestionRetrievalEvaluator,
-    RetrievalEvaluator,
-    compare_retrieval,
-    reranking_evaluator,
-)
-from st_extras.evaluation.retrieval_data import (
-    RetrievalTask,
-    load_retrieval,
-    question_retrieval,
-    read_askubuntu,
-    read_question_pairs,
-)
+from st_extras.evaluation.retrieval import QuestionRetrievalEvaluator, RetrievalEvaluator, compare_retrieval
+from st_extras.evaluation.retrieval_data import RetrievalTask, load_retrieval, question_retrieval
 from st_extras.evaluation.selection import UnlabeledSelectionEvaluator
 from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts
@@ -41,9 +30,6 @@ __all__ = [
     "load_retrieval",
     "load_sts",
     "question_retrieval",
-    "read_askubuntu",
-    "read_question_pairs",
-    "reranking_evaluator",
     "sts_evaluator",
     "without_labeled",
 ]

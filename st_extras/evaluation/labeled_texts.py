@@ -17,10 +17,9 @@ from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
 from st_extras.evaluation.label_scores import DEFAULT_METRICS, LabelScoring, check_label
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
-from st_extras.text.columns import TextColumns
 from st_extras.text.corpus import check_sentence
-from st_extras.text.files import MAX_LINE, file_kind
-from st_extras.text.sources import open_sources
+from st_extras.text.files import file_kind
+from st_extras.text.tables import TEXT_COLUMNS, Column, open_file
 
 _TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".json")
 logger = logging.getLogger(__name__)
@@ -43,18 +42,17 @@ class LabeledTexts:
 
 
 def load_labeled_texts(
-    path: str | PathLike[str], *, text_column: str | None = None, label_column: str = "label", max_line: int = MAX_LINE
+    path: str | PathLike[str], *, text_column: str | None = None, label_column: str = "label"
 ) -> LabeledTexts:
     """Read labelled texts from a .tsv, .csv, .jsonl, .json or .parquet file; the first three also with .gz.
 
-    The first line of a .tsv or .csv file names the columns; quotes have a meaning in .csv files only. Texts and labels
-    are stripped; a label that is a whole number becomes text.
+    The first row of a .tsv or .csv file names the columns. Texts and labels are stripped; a label that is a whole
+    number becomes text.
 
     Args:
         path: the file.
         text_column: the texts' column. None: the first of sentence, text, sentence1, content that exists.
         label_column: the labels' column.
-        max_line: longest line of a text file allowed, in bytes.
 
     Raises:
         ValueError: if there is no such file or column, the file is of another kind, empty or damaged, a text is no
@@ -75,16 +73,18 @@ def load_labeled_texts(
         raise ValueError(f"path must be a file whose name ends in {', '.join(_TABLES)}, got {str(file)!r}.")
     texts: list[str] = []
     labels: list[str] = []
-    columns = [open_sources(str(file), TextColumns(name), max_line)[0].texts for name in (text_column, label_column)]
-    for (where, _, text), (_, _, label) in zip(*columns, strict=True):
+    columns = {
+        "text": Column(TEXT_COLUMNS, text_column, "text_column (--text-column)"),
+        "label": Column((), label_column, "label_column (--label-column)"),
+    }
+    for where, row in open_file(file).rows(columns):
+        text, label = row["text"], row["label"]
         if not check_sentence(text, where).strip():
-            raise ValueError(f"{where}: a text must not be empty, got {shown(text)}: leave its line out.")
+            raise ValueError(f"{where}: a text must not be empty, got {shown(text)}: leave its row out.")
         texts.append(text.strip())
         labels.append(check_label(label, where).strip())
     if not texts:
         raise ValueError(f"{str(file)!r} holds no labelled text.")
-    if texts == labels:  # lines of .jsonl that are strings, or the same column twice
-        raise ValueError(f"{str(file)!r} must have a column of texts and one of labels, got the same for both.")
     return LabeledTexts(texts, labels)
 
 

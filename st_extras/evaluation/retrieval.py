@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator, RerankingEvaluator
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.util import cos_sim
 
-from st_extras.checks import check_bool, check_choice, check_count, check_instance, shown
+from st_extras.checks import check_bool, check_choice, check_count, check_instance
 from st_extras.encoders.prompts import other_prompt
-from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, check_sentences, join_name
-from st_extras.evaluation.retrieval_data import RetrievalTask, Sample
+from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, join_name
+from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.ranking import Floats, check_product, comparable, highest, hybrid_weight, sample_queries, score_blocks
-from st_extras.text.corpus import check_sentence
 from st_extras.text.term_weights import BM25
 
 _METRICS = (("ndcg", 10), ("recall", 10), ("recall", 100), ("mrr", 10))
@@ -273,36 +272,3 @@ class QuestionRetrievalEvaluator(RetrievalEvaluator):
         settings: dict[str, Any] = {"map_at_k": [depth], "score_functions": {"cosine": cos_sim}}
         super().__init__(task, name=name, **(settings | options))
         self.primary_metric = join_name(name, f"cosine_map@{depth}")
-
-
-def reranking_evaluator(samples: list[Sample], *, name: str = "", **options: Any) -> RerankingEvaluator:
-    """Return a RerankingEvaluator on the samples (MAP, MRR@10, NDCG@10) with MAP as the primary metric.
-
-    Sentence Transformers lists the positives first and does not break ties, so equal cosines raise the MRR, but neither
-    MAP nor NDCG.
-
-    Args:
-        samples: from ``read_askubuntu``, or dicts with the same keys.
-        name: prefix of the metrics and part of the CSV file's name.
-        **options: further arguments of RerankingEvaluator (batch_size, at_k, truncate_dim, ...).
-
-    Raises:
-        ValueError: if there are no samples, one has no query, positive or negative, one of their texts is not a string,
-            ``name`` cannot be part of a file's name, or another setting is not allowed.
-    """
-    if not isinstance(samples, list | tuple) or not samples:
-        raise ValueError(f"samples must be a list of at least one query, got {shown(samples)}.")
-    for row, sample in enumerate(samples):
-        where = f"samples, row {row}"
-        if not isinstance(sample, dict) or not all(sample.get(key) for key in ("query", "positive", "negative")):
-            raise ValueError(f"{where}: expected a dict with query, positive and negative, got {shown(sample)}.")
-        check_sentence(sample["query"], f"{where}, query")
-        for key in ("positive", "negative"):
-            texts: Any = [sample[key]] if isinstance(sample[key], str) else sample[key]
-            check_sentences(f"{where}, {key}", texts, at_least=1)
-    options = check_further_options(name, options)
-    if "at_k" in options:
-        options["at_k"] = check_count("at_k", options["at_k"], 1, _MOST)
-    evaluator = RerankingEvaluator(samples, name=name, **options)
-    evaluator.primary_metric = join_name(name, "map")
-    return evaluator

@@ -1,9 +1,4 @@
-"""Search collections: queries, documents and which are relevant, read from BEIR's layout, QQP or AskUbuntu.
-
-Nothing is downloaded. As PaSeR evaluates them, question pairs are ``quora_duplicate_questions.tsv`` of the first Quora
-data set release or a TSV file of GLUE, and similar questions the folder of github.com/taolei87/askubuntu
-(``text_tokenized.txt[.gz]``, ``dev.txt``, ``test.txt``).
-"""
+"""Search collections: queries, documents and which are relevant, read from BEIR's layout or made of question pairs."""
 
 from __future__ import annotations
 
@@ -18,19 +13,25 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_bool, check_choice, check_count, check_instance, check_seed, shown
+from st_extras.checks import check_bool, check_count, check_instance, check_seed, shown
 from st_extras.evaluation.reporting import check_iterable
-from st_extras.text.columns import choose_column
 from st_extras.text.corpus import check_sentence
-from st_extras.text.documents import DOCUMENT_IDS, QUERY_IDS, check_id, read_documents, read_queries
-from st_extras.text.files import MAX_LINE, read_lines, read_rows, read_tsv
+from st_extras.text.documents import check_id, read_documents, read_queries
+from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
+from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, choose_columns, open_file
 
 logger = logging.getLogger(__name__)
 
-_QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
-_GRADES = ("score", "relevance", "grade", "label")
-_WITHOUT_HEADER = {3: ("query-id", "corpus-id", "score"), 4: ("query-id", "iteration", "corpus-id", "score")}
+_COLUMNS = {
+    "query": Column(QUERY_IDS),
+    "document": Column(DOCUMENT_IDS),
+    "grade": Column(("score", "relevance", "grade", "label")),
+}
+"""Those of a file of judgements."""
+_WITHOUT_GRADES = {kind: column for kind, column in _COLUMNS.items() if kind != "grade"}
+"""Those of a file of two columns: all documents in it are relevant."""
+_WITHOUT_HEADER = {3: ("query", "document", "grade"), 4: ("query", "iteration", "document", "grade")}
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def check_grade(value: Any, where: str) -> float:
     return grade
 
 
-def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max_line: int = MAX_LINE) -> RetrievalTask:
+def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> RetrievalTask:
     """Read a search collection in BEIR's layout: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv``.
 
     ``corpus`` and ``queries`` may be .jsonl, .csv or .tsv files (also .gz) with the columns ``_id`` (or ``id``),
@@ -170,7 +171,6 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
     Args:
         folder: holds the files.
         split: which file of ``qrels/``, by its name without ending. None: the only one, or "test".
-        max_line: longest line allowed, in bytes.
 
     Raises:
         ValueError: if a file or column is missing, two files could be meant, an id stands twice, a judgement
@@ -192,17 +192,14 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
     if not str(folder) or not root.is_dir():
         raise ValueError(f"There is no folder of a search collection {str(folder)!r}.")
     documents, queries = (
-        dict(zip(*read(find_file(root, name, TABLES), max_line=max_line, require_ids=True), strict=True))
+        dict(zip(*read(find_file(root, name, TABLES), require_ids=True), strict=True))
         for name, read in (("corpus", read_documents), ("queries", read_queries))
     )
     file = _judgement_file(root, split)
     judged: dict[str, dict[str, float]] = {}
-    for where, row in _judgements(file, max_line):
-        query, document = (
-            check_id(row[choose_column(where, row, None, usual=usual)], where, kind)
-            for kind, usual in (("query", QUERY_IDS), ("document", DOCUMENT_IDS))
-        )
-        grade = check_grade(row[choose_column(where, row, None, usual=_GRADES)] if len(row) > 2 else 1, where)
+    for where, row in _judgements(file):
+        query, document = (check_id(row[kind], where, kind) for kind in ("query", "document"))
+        grade = check_grade(row.get("grade", 1), where)
         if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
             raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
     try:
@@ -211,16 +208,18 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None, *, max
         raise ValueError(f"{file}: {error}") from None
 
 
-def _judgements(file: Path, max_line: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the judgements of a file with their places, by the names of the columns."""
-    lines = ((number, line) for number, line in read_lines(file, max_line=max_line) if line.strip())
+def _judgements(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the judgements of a file with their places: query, document and grade."""
+    lines = ((number, line) for number, line in read_lines(file) if line.strip())
     first = next(lines, (0, ""))[1].strip()
     for between in ("\t", None, ","):
         names = _WITHOUT_HEADER.get(len(first.split(between)), ())
         if names and _reads_as_number(first.split(between)[-1]):
             break
     else:
-        yield from read_rows(file, max_line=max_line)
+        for where, row in open_file(file, other=".tsv").read()[1]:
+            columns = _COLUMNS if len(row) > 2 else _WITHOUT_GRADES
+            yield where, {kind: row[name] for kind, name in choose_columns(where, row, columns).items()}
         return
     for number, line in chain([(1, first)], lines):
         fields = (field.strip() for field in line.strip().split(between, len(names) - 1))
@@ -249,49 +248,13 @@ def _judgement_file(root: Path, split: str | None) -> Path:
 # --- question pairs ---
 
 
-def read_question_pairs(path: str | PathLike[str], *, quoted: bool = True) -> list[tuple[str, str, bool]]:
-    """Read the pairs of a QQP file: first question, second question, whether they are duplicates.
-
-    Rows with an empty question or too few fields (both releases have a few) are left out; the log has their number.
-
-    Args:
-        path: a TSV file, plain or gzip (name ends in .gz), with the columns question1, question2, is_duplicate.
-        quoted: whether fields may be in double quotes, as in Quora's own release; False for GLUE's files.
-
-    Raises:
-        ValueError: if the file or a column is missing, a line cannot be read or has too many fields, a label is neither
-            0 nor 1, or there is no pair.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise ValueError(f"There is no question pair file {str(file)!r}.")
-    pairs: list[tuple[str, str, bool]] = []
-    skipped = 0
-    for where, row in read_rows(file, quoted=quoted, quote_hint="try quoted=False"):
-        missing = [column for column in _QUESTION_COLUMNS if column not in row]
-        if missing:
-            raise ValueError(f"{file}: no column {', '.join(missing)}; it has {', '.join(row)}.")
-        first, second, label = ((row[column] or "").strip() for column in _QUESTION_COLUMNS)
-        if not (first and second and label):
-            skipped += 1
-        elif label not in ("0", "1"):
-            raise ValueError(f"{where}: is_duplicate must be 0 or 1, got {label!r}.")
-        else:
-            pairs.append((first, second, label == "1"))
-    if not pairs:
-        raise ValueError(f"{file} holds no question pair.")
-    if skipped:
-        logger.info("%s: %d rows with an empty question or too few fields left out.", file, skipped)
-    return pairs
-
-
 def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identical: bool = True) -> RetrievalTask:
     """Set up PaSeR's task: the documents are every second question, the queries are the first ones with a duplicate.
 
     Equal texts are one question. The second questions of a query's duplicate pairs are relevant to it.
 
     Args:
-        pairs: as ``read_question_pairs`` returns them.
+        pairs: two questions each, and whether they are duplicates.
         exclude_identical: whether a question that is both query and document is left out of its own relevant ones
             (evaluators then ignore it as a hit, too). The paper does not specify it.
 
@@ -317,53 +280,3 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
     if not duplicates:
         raise ValueError("pairs must hold at least one duplicate pair of two different questions, got none.")
     return RetrievalTask(texts, documents, duplicates)
-
-
-# --- similar questions, to be ranked ---
-
-Sample = dict[str, str | list[str]]
-
-
-def read_askubuntu(folder: str | PathLike[str], split: str = "test", *, with_body: bool = False) -> list[Sample]:
-    """Read AskUbuntu's queries and their candidates (20 each in the release) as samples for RerankingEvaluator.
-
-    Candidates that are not marked as similar are the negatives. A query whose candidates are all similar, or all not,
-    ranks nothing: it is left out, as in every published figure; the log has their number.
-
-    Args:
-        folder: holds ``text_tokenized.txt[.gz]`` (id, title, body) and ``<split>.txt`` (query id, similar ids,
-            candidate ids, BM25 scores), tab-separated.
-        split: "dev" or "test".
-        with_body: whether the texts are title and body; the default is the title alone, as usual for short encoders.
-
-    Returns:
-        One dict per query: "query", "positive" and "negative".
-
-    Raises:
-        ValueError: if the folder or a file is missing, the split is unknown, a line is malformed, an id has no text,
-            or there is no query.
-    """
-    check_choice("split", split, ("dev", "test"))
-    root = Path(folder)
-    rows = read_tsv(find_file(root, "text_tokenized", (".txt",)), at_least=2)
-    texts = {fields[0]: " ".join(fields[1 : 3 if with_body else 2]).strip() for _, fields in rows}
-    file = find_file(root, split, (".txt",))
-    samples: list[Sample] = []
-    skipped = 0
-    for number, fields in read_tsv(file, at_least=3):
-        similar = set(fields[1].split())
-        candidates = list(dict.fromkeys(fields[2].split()))
-        unknown = [key for key in (fields[0], *candidates) if key not in texts]
-        if unknown:
-            raise ValueError(f"{file}, line {number}: no text for the question {unknown[0]!r}.")
-        positive = [texts[key] for key in candidates if key in similar]
-        negative = [texts[key] for key in candidates if key not in similar]
-        if positive and negative:
-            samples.append({"query": texts[fields[0]], "positive": positive, "negative": negative})
-        else:
-            skipped += 1
-    if not samples:
-        raise ValueError(f"{file} holds no query with a similar and another candidate.")
-    if skipped:
-        logger.info("%s: %d queries without a similar candidate, or without another, left out.", file, skipped)
-    return samples

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from st_extras.checks import check_instance, shown
 from st_extras.modules.lambda_search import check_pairs
 from st_extras.samples import graded_pairs
-from st_extras.text.files import file_kind, read_rows, read_tsv
-from st_extras.text.folders import find_files, only_one
+from st_extras.text.corpus import check_sentence
+from st_extras.text.folders import TABLES, find_file, find_files
+from st_extras.text.tables import Column, open_file
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
@@ -48,8 +50,9 @@ class STSDataset:
         return len(self.scores)
 
 
-_COLUMNS = ("score", "sentence1", "sentence2")
-_Row = tuple[str, str, str, str]  # sentence1, sentence2, score, subset
+_COLUMNS = {name: Column((name,)) for name in ("sentence1", "sentence2", "score")}
+_COLUMNS |= {name: Column((name,), required=False) for name in ("subset", "split")}
+_Row = tuple[str, str, Any, str]  # sentence1, sentence2, score, subset
 
 
 def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset:
@@ -59,12 +62,10 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         name: sts12 ... sts16, stsb_test, stsb_dev, stsb_train, sickr_test, sickr_trial or sickr_train; case and
             punctuation do not matter. "stsb" and "sickr" mean the test sets.
         source: one of these:
-            a folder of ``NAME.tsv[.gz]`` files whose first line names the columns score, sentence1 and sentence2, and
-            subset if there is one;
-            one such file (.txt too), or a .csv file: any name will do, but the set is not called by the name of a known
-            one that the file does not have; of a file with a column split, the rows of the one that the name ends in;
-            a SentEval folder (``STS/STS12-en-test/...``, ``STS/STSBenchmark``, ``SICK``), whose subsets are
-            concatenated and whose rows without a gold score are dropped;
+            a folder of ``NAME.tsv`` files (.csv, .jsonl, .parquet; also .gz) with the columns score, sentence1 and
+            sentence2, and subset if there is one;
+            one such file: any name will do, but the set is not called by the name of a known one that the file does not
+            have; of a file with a column split, the rows of the one that the name ends in;
             None or "hub", for the ``mteb/...`` data sets of the Hugging Face hub.
 
     Raises:
@@ -92,7 +93,7 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     data = STSDataset(key, *([*column] for column in zip(*rows, strict=True)))
     for row, score in enumerate(data.scores):
         data.scores[row] = math.nan
-        with suppress(ValueError):
+        with suppress(ValueError, TypeError):
             data.scores[row] = float(score)
         if not math.isfinite(data.scores[row]):
             raise ValueError(
@@ -115,34 +116,21 @@ def check_graded(data: STSDataset, where: str, groups: Sequence[str] | None = No
         raise ValueError(f"{where}: {error}") from None
 
 
-def _folder_rows(name: str, folder: Path) -> Iterable[_Row]:
+def _folder_rows(name: str, folder: Path) -> list[_Row]:
     if not folder.is_dir():
         raise ValueError(f"The STS source must be a folder or a file that exists, got {str(folder)!r}.")
-    if files := find_files(folder, name, (".tsv",)):
-        return _table_rows(only_one(files, folder, f"{name} file"), name)
-    for root in (folder, folder / "downstream", folder / "data" / "downstream"):
-        rows = _senteval_rows(name, root)
-        if rows is not None:
-            return rows
-    raise ValueError(
-        f"source must be a folder with the set, got {str(folder)!r}, which contains neither {name}.tsv, nor "
-        f"{name}.tsv.gz, nor SentEval's folders for {name} (STS/STS12-en-test, ..., STS/STSBenchmark, SICK)."
-    )
+    if not find_files(folder, name, TABLES):
+        raise ValueError(f"source must be a folder with the set, got {str(folder)!r} without {name}.tsv (or .tsv.gz).")
+    return _table_rows(find_file(folder, name, TABLES), name)
 
 
 def _table_rows(file: Path, name: str) -> list[_Row]:
-    if file_kind(file)[0] not in (".tsv", ".csv", ".txt"):
-        raise ValueError(f"source must be a .tsv, .csv or .txt file (.gz too), got {str(file)!r}.")
     splits: dict[str, list[_Row]] = {}
-    for where, row in read_rows(file):
-        wanted = (*_COLUMNS, *(column for column in ("subset", "split") if column in row))
-        if missing := [column for column in wanted if row.get(column) is None]:
-            raise ValueError(
-                f"{where}: a row must have the columns {', '.join(_COLUMNS)}, which the first line names, and may have "
-                f"subset, got no {', '.join(missing)}."
-            )
-        pair = (row["sentence1"], row["sentence2"], row["score"], row.get("subset", "all"))
-        splits.setdefault(row.get("split", ""), []).append(pair)
+    for where, row in open_file(file, other=".tsv").rows(_COLUMNS):
+        first, second = (check_sentence(row[key], where) for key in ("sentence1", "sentence2"))
+        if row["score"] is None:
+            raise ValueError(f"{where}: a pair must have a score, got none: leave its row out.")
+        splits.setdefault(row.get("split", ""), []).append((first, second, row["score"], row.get("subset") or "all"))
     split = name.rpartition("_")[2]
     if len(splits) > 1 and split not in splits:
         raise ValueError(
@@ -150,35 +138,6 @@ def _table_rows(file: Path, name: str) -> list[_Row]:
             f"{file.name.partition('.')[0]}_{min(splits)}, got {name!r}."
         )
     return splits.get(split) or next(iter(splits.values()), [])
-
-
-def _senteval_rows(name: str, root: Path) -> Iterator[_Row] | None:
-    if name.startswith("stsb"):
-        file = root / "STS" / "STSBenchmark" / f"sts-{name.removeprefix('stsb_')}.csv"
-        rows = ((s1, s2, score, genre) for _, (genre, _, _, _, score, s1, s2, *_) in read_tsv(file, at_least=7))
-        return rows if file.is_file() else None
-    if name.startswith("sickr"):
-        split = name.removeprefix("sickr_")
-        file = root / "SICK" / ("SICK_test_annotated.txt" if split == "test" else f"SICK_{split}.txt")
-        lines = (fields for number, fields in read_tsv(file, at_least=4) if number > 1)
-        rows = ((s1, s2, score, file.stem) for _, s1, s2, score, *_ in lines)
-        return rows if file.is_file() else None
-    inputs = sorted((root / "STS" / f"{name.upper()}-en-test").glob("STS.input.*.txt"))
-    return _semeval_rows(inputs) if inputs else None
-
-
-def _semeval_rows(inputs: Iterable[Path]) -> Iterator[_Row]:
-    for file in inputs:
-        subset = file.name.removeprefix("STS.input.").removesuffix(".txt")
-        gold_file = file.with_name(f"STS.gs.{subset}.txt")
-        if not gold_file.is_file():
-            raise ValueError(f"{gold_file} is missing.")
-        pairs, gold = list(read_tsv(file, at_least=2)), list(read_tsv(gold_file))
-        if len(pairs) != len(gold):
-            raise ValueError(f"{file} has {len(pairs)} lines, but {gold_file.name} has {len(gold)}.")
-        for (_, (sentence1, sentence2, *_)), (_, (score, *_)) in zip(pairs, gold, strict=True):
-            if score.strip():
-                yield sentence1, sentence2, score, subset
 
 
 def _hub_rows(name: str) -> Iterable[_Row]:

@@ -19,8 +19,7 @@ from st_extras.modules import pipeline
 from st_extras.modules.model_card import renew_card
 from st_extras.modules.repal import RepALPostProcessor
 from st_extras.text.corpus import iterate_sentences
-from st_extras.text.frequency import FrequencyTable
-from st_extras.text.vocabularies import vocabulary
+from st_extras.text.frequency import FrequencyTable, vocabulary
 
 _LARGEST_VOCABULARY = 2**24
 

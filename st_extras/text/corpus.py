@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -11,49 +12,68 @@ from os import PathLike
 from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
-from st_extras.text.columns import TextColumns, can_be_split, is_dataset, iterate_values
-from st_extras.text.files import MAX_LINE, has_lone_surrogate
-from st_extras.text.sources import DataSource, open_sources
+from st_extras.text.files import has_lone_surrogate
+from st_extras.text.tables import Table, open_tables, rows_of_dataset, text_columns, text_of
 from st_extras.text.words import INVISIBLE, SPACELESS
 
-MAX_PROCESSES = 1024
-"""Upper limit of the number of processes that work on a corpus."""
 FEWEST_WITH_LETTERS = 0.5
 """A smaller share of texts with letters is taken for numbers or signs."""
-Shard = tuple[int, int]
-"""``(index, count)``: part ``index``, from 0, of ``count`` parts of a corpus."""
-_MAX_SHARDS = 1_000_000
+Sources = str | PathLike[str] | Iterable[str | PathLike[str]]
+"""One or several names of files, folders, patterns or data sets."""
 _SPACE = re.compile(rf"[\s\u200b{INVISIBLE}]*")
 _MAX_SAMPLE = 2**31 - 1
 _WORD = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
+_CHECKED_FILES = 100  # whose first rows are read at once, so that a mistake is known before an encoder is loaded
+_CHECKED_ROWS = 10
+logger = logging.getLogger(__name__)
 
 
-def iterate_sentences(
-    source: Any, column: str | None = None, *, name: str = "sentences", shard: Shard | None = None
-) -> Iterator[str]:
+def iterate_sentences(source: Any, column: str | None = None, *, name: str = "sentences") -> Iterator[str]:
     """Iterate over sentences held in Python, one at a time: an iterable of strings, or a data set with a text column.
 
     Args:
         source: a list, a generator, a column, or a ``datasets.Dataset`` or ``IterableDataset``.
-        column: column of a data set. None: the usual ones, see :class:`~st_extras.text.columns.TextColumns`.
+        column: column of a data set. None: the first of sentence, text, sentence1, content, contents that exists, with
+            the column title before it; otherwise the only column of strings.
         name: name of the argument, for the messages.
-        shard: ``(index, count)``, to yield every ``count``-th sentence from number ``index`` on. A stream of at least
-            ``count`` files is split by its files instead, so that no shard reads all of them.
 
     Yields:
         The sentences, unchanged.
 
     Raises:
         ValueError: if ``source`` is a string, a path, a data set with splits (a ``DatasetDict``) or a data frame, the
-            column does not exist, ``shard`` is not allowed, or a sentence is not a string or holds a lone surrogate.
+            column does not exist, or a sentence is not a string or holds a lone surrogate.
     """
-    if shard is not None:
-        index, count = shard = check_shard(shard)
-        if is_dataset(source, name=name) and can_be_split(source, count):
-            source, name, shard = source.shard(count, index), f"{name}, shard {index}/{count}", None
-    index, count = shard or (0, 1)
-    for row, value in islice(iterate_values(source, TextColumns(column), name=name), index, None, count):
-        yield check_sentence(value, f"{name}, row {row}")
+    if is_dataset(source, name=name):
+        rows = Table(name, lambda: rows_of_dataset(source, name)).rows(text_columns(column, option="column"))
+        yield from (check_sentence(text_of(row), where) for where, row in rows)
+        return
+    if column is not None:
+        raise ValueError(f"column must be None unless {name} is a data set, got {column!r}.")
+    yield from (check_sentence(value, f"{name}, row {row}") for row, value in enumerate(source))
+
+
+def is_dataset(source: Any, *, name: str = "sentences") -> bool:
+    """Return whether ``source`` is a data set with columns, rather than an iterable of values.
+
+    Raises:
+        ValueError: if it is neither: a string, a path, a dictionary (such as a ``DatasetDict`` with its splits), a data
+            frame, or nothing that can be iterated over.
+    """
+    if isinstance(source, str):
+        raise ValueError(f"{name} must be an iterable of strings, got the string {shown(source)}.")
+    if isinstance(source, Mapping):
+        keys = ", ".join(map(repr, list(source)[:10])) or "none"
+        given = f"a {type(source).__name__} with the keys {keys}"
+        hint = f": give one of them, as in data[{next(iter(source), 'train')!r}]"
+    elif hasattr(source, "columns") and not hasattr(source, "column_names"):
+        given, hint = f"a {type(source).__name__}", ": give a column of it, as in frame['sentence']"
+    elif isinstance(source, Iterable) and not isinstance(source, bytes) and getattr(source, "shape", None) != ():
+        return hasattr(source, "column_names")
+    else:
+        given = f"{type(source).__name__} {shown(source)}"
+        hint = ": read it first with read_sentences" if isinstance(source, PathLike) else ""
+    raise ValueError(f"{name} must be an iterable of strings or a data set, got {given}{hint}.")
 
 
 def check_sentence(value: Any, where: str) -> str:
@@ -63,7 +83,8 @@ def check_sentence(value: Any, where: str) -> str:
         ValueError: if it is not a string, or holds a lone surrogate; the message begins with ``where``.
     """
     if not isinstance(value, str):
-        hint = ": name the column, as in dataset['sentence']" if isinstance(value, Mapping) else ""
+        hint = ": leave its row out, or fill it" if value is None else ""
+        hint = ": name the column, as in dataset['sentence']" if isinstance(value, Mapping) else hint
         raise ValueError(f"{where}: expected a sentence, got {value!r:.80}{hint}.")
     if has_lone_surrogate(value):
         raise ValueError(f"{where}: a sentence must be valid text, got a lone surrogate in {value!r:.80}.")
@@ -78,30 +99,6 @@ def is_blank(text: str) -> bool:
 def share_with_letters(texts: Sequence[str]) -> float:
     """Return the share of N >= 1 texts that hold a letter."""
     return sum(any(map(str.isalpha, text)) for text in texts) / len(texts)
-
-
-def check_shard(shard: Any) -> Shard:
-    """Return ``(index, count)`` if it is a part of a corpus: ``index`` counts from 0 to ``count - 1``.
-
-    Raises:
-        ValueError: if it is not.
-    """
-    index, count = shard
-    count = check_count("shard's count", count, 1, _MAX_SHARDS)
-    return check_count(f"shard's index, of {count} shards,", index, 0, count - 1), count
-
-
-def parse_shard(text: str) -> Shard:
-    """Return ``(index, count)`` of a text such as "3/16".
-
-    Raises:
-        ValueError: if it is anything else, or ``index`` is not below ``count``.
-    """
-    try:
-        index, count = map(int, text.split("/"))
-    except ValueError:
-        raise ValueError(f'shard must be INDEX/COUNT with INDEX from 0, such as "3/16", got {shown(text)}.') from None
-    return check_shard((index, count))
 
 
 def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str]:
@@ -145,80 +142,74 @@ def passages(texts: Iterable[str], words: int) -> Iterator[str]:
         yield from (" ".join(text[start:end].split()) for start, end in pairwise(cuts))
 
 
-def stream_sentences(
-    sources: str | PathLike[str] | Iterable[str | PathLike[str]],
-    *,
-    column: str | None = None,
-    limit: int | None = None,
-    max_line: int = MAX_LINE,
-    shard: Shard | None = None,
-) -> Iterator[str]:
+def stream_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> Iterator[str]:
     """Read the sentences of files, folders and data sets one after another, in flat memory.
 
     Args:
         sources: one or several of
 
-            * a file: text with a sentence per line (any name), .jsonl (.ndjson), .csv or .tsv, also with .gz; .parquet,
-              .arrow or .json; in upper or lower case. The first line of a .csv or .tsv file names the columns; quotes
-              have a meaning in .csv files only;
-            * a folder, which stands for all .txt, .jsonl, .csv, .tsv (also .gz), .parquet or .arrow files in it and
-              below it, in the order of their names; they must be of one kind. Hidden files and copies such as
-              ``a.txt~`` are not read, and ``a.txt`` beside ``a.txt.gz`` is refused. Or a folder in BEIR's layout, which
-              stands for its documents; or what ``Dataset.save_to_disk`` wrote;
+            * a file: text with a sentence per line (any name), .md (a file is one text), .jsonl (.ndjson), .csv or
+              .tsv, also with .gz, .bz2 or .xz; .parquet; .json (a list of objects, or one a line), which is read whole;
+              in upper or lower case. The first row of a .csv or .tsv file names the columns. Fields of .csv files are
+              separated by commas, semicolons or tabs; quotes of a .tsv file enclose fields if all of it can be read so
+              and one of them holds a quote, a tab or a line end;
+            * a folder, which stands for all .txt, .md, .jsonl, .csv, .tsv (also .gz) or .parquet files in it and below
+              it, in the order of their names; they must be of one kind. Hidden files and copies such as ``a.txt~`` are
+              not read, and ``a.txt`` beside ``a.txt.gz`` is refused. Or a folder in BEIR's layout, which stands for its
+              documents; or what ``Dataset.save_to_disk`` wrote;
             * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``; again of one kind;
             * a data set id, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split`` (the default
               split is train): downloaded once into the cache of ``datasets``;
             * ``hf://datasets/owner/name`` with the same endings: streamed, with nothing kept on disk; also the address
               of files, such as ``hf://datasets/owner/name/data/*.parquet`` or ``https://host/a.jsonl.gz``.
-        column: column of jsonl, csv, tsv and parquet files and of data sets. None: the first of sentence, text,
-            sentence1, content, contents that exists, with the column title before it; of parquet files and data sets,
-            otherwise the only column of strings.
+        column: column of tables and data sets. None: the first of sentence, text, sentence1, content, contents that
+            exists, with the column title before it; of parquet files and data sets, otherwise the only column of
+            strings.
         limit: number of sentences after which to stop. None: read all.
-        max_line: longest line of a local text file allowed, in bytes.
-        shard: ``(index, count)``, to read every ``count``-th sentence from number ``index`` on, so that ``count``
-            machines share a corpus. A stream of at least ``count`` files is split by its files.
 
     Returns:
-        An iterator over the sentences in order, stripped, without empty ones. It can be read once.
+        An iterator over the sentences in order, stripped, without empty ones. It can be read once. The log names files
+        without sentences.
 
     Raises:
-        ValueError: at once if there is no such file or data set, or a setting is not allowed; while reading if a file
-            is empty or damaged, a line of it is broken, too long, or not UTF-8, a value is not a string, or the column
-            does not exist. The message names the file with its line or row.
+        ValueError: at once if there is no such file or data set, a setting is not allowed, or the first rows of a file
+            cannot be read; while reading if a file is damaged, a line of it is broken, too long, or not UTF-8, a value
+            is not a string, or there is no sentence. The message names the file with its line or row.
     """
     names = [sources] if isinstance(sources, str | PathLike) else list(sources)
     if not names:
         raise ValueError("sources must name at least one text file or data set, got none.")
     if limit is not None:
         limit = check_count("limit", limit, 1)
-    if shard is not None:
-        shard = check_shard(shard)
-    opened = [source for name in names for source in open_sources(str(name), TextColumns(column), max_line, shard)]
-    return islice(_stripped(opened, shard), limit)
+    tables = [table for name in names for table in open_tables(str(name))]
+    for table in [table for table in tables if table.is_file][:_CHECKED_FILES]:
+        for _ in islice(_sentences(table, column), _CHECKED_ROWS):
+            pass
+    return islice(_stripped(tables, column), limit)
 
 
-def _stripped(sources: list[DataSource], shard: Shard | None) -> Iterator[str]:
-    index, count = shard or (0, 1)
-    number = 0  # of sentences in the sources that are not split by their files
-    for source in sources:
-        empty = True
-        for where, _, value in source.texts:
-            if not is_blank(sentence := check_sentence(value, where).strip()):
-                empty = False
-                if source.is_split or number % count == index:
-                    yield sentence
-                number += not source.is_split
-        if empty and not source.is_split:
-            raise ValueError(f"{source.name!r} holds no sentences.")
+def _stripped(tables: list[Table], column: str | None) -> Iterator[str]:
+    empty = []
+    for table in tables:
+        sentences = (sentence for sentence in _sentences(table, column) if not is_blank(sentence))
+        first = next(sentences, None)
+        if first is None:
+            empty.append(table.name)
+            continue
+        yield first
+        yield from sentences
+    if len(empty) == len(tables):
+        raise ValueError(f"{empty[0]!r} holds no sentences.")
+    if empty:
+        logger.warning("%d of %d files hold no sentences, such as %r.", len(empty), len(tables), empty[0])
 
 
-def read_sentences(
-    sources: str | PathLike[str] | Iterable[str | PathLike[str]],
-    *,
-    column: str | None = None,
-    limit: int | None = None,
-    max_line: int = MAX_LINE,
-    shard: Shard | None = None,
-) -> list[str]:
+def _sentences(table: Table, column: str | None) -> Iterator[str]:
+    """Yield the texts of a table, stripped; a title is part of its text."""
+    for where, row in table.rows(text_columns(column)):
+        yield check_sentence(text_of(row), where).strip()
+
+
+def read_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> list[str]:
     """Return all sentences of files, folders and data sets as a list; arguments and errors: ``stream_sentences``."""
-    return list(stream_sentences(sources, column=column, limit=limit, max_line=max_line, shard=shard))
+    return list(stream_sentences(sources, column=column, limit=limit))

@@ -1,35 +1,28 @@
-"""Readers of line-based text files, plain or packed, whose errors name the file and the line.
-
-All text files and tables are read here: UTF-8 without NUL bytes, lines of limited length, strict JSON and CSV. The
-readers stream: a packed file is unpacked only as far as it is read.
-"""
+"""Text files, plain or packed: their lines, with errors that name the file and the line."""
 
 from __future__ import annotations
 
 import bz2
-import csv
+import codecs
 import gzip
 import io
 import json
-import logging
 import lzma
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TextIO
 
-from st_extras.checks import check_count, check_instance
+MAX_LINE = 100_000_000
+"""Characters of the longest line that is read."""
 
-MAX_LINE = 1_000_000
-"""Bytes of the longest line that is read, unless ``max_line`` is given."""
-
-KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".json", ".parquet", ".arrow")
+KINDS = (".txt", ".md", ".jsonl", ".csv", ".tsv", ".json", ".parquet")
 """The kinds of files that are read, as their names end."""
 
-_LARGEST_MAX_LINE = 2**30  # bytes
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _PACKED = (*_OPENERS, ".zst", ".lz4")
 _OTHER_FILES = {
@@ -44,9 +37,8 @@ _OTHER_FILES = {
     b"%PDF-": "a PDF",
 }
 """First bytes of files that are easily taken for text."""
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-logger = logging.getLogger(__name__)
 
 
 def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
@@ -66,208 +58,88 @@ def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
 
 
 def is_unpacked(path: str | PathLike[str]) -> bool:
-    """Return whether a file is plain by its name, or packed in a way that :func:`read_lines` unpacks."""
+    """Return whether a file is plain by its name, or packed in a way that :func:`open_text` unpacks."""
     return file_kind(path)[1] in ("", *_OPENERS)
 
 
-def read_lines(path: str | PathLike[str], *, max_line: int = MAX_LINE) -> Iterator[tuple[int, str]]:
-    r"""Read the lines of a UTF-8 file, unpacked if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
+@contextmanager
+def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
+    r"""Open a UTF-8 file, or a UTF-16 file that begins with its byte order mark, unpacked if its name says so.
+
+    Bytes that are not UTF-8 become lone surrogates, which :func:`read_lines` refuses with their line.
 
     Args:
-        path: the file. A byte order mark at its start is dropped.
-        max_line: longest line allowed, in bytes.
-
-    Yields:
-        ``(line number from 1, line)``. Lines end at ``\n``, and keep their line end. In a file with no ``\n`` in its
-        first ``max_line`` bytes they end at ``\r`` too.
+        path: a path, or an address for fsspec, such as ``hf://datasets/owner/name/data/a.jsonl.gz``.
 
     Raises:
-        ValueError: if a line is not UTF-8, holds a NUL byte or is too long, or a packed file is damaged or of another
-            kind.
+        ValueError: if the file begins like one of another kind, or is packed and damaged.
     """
-    file = Path(path)
-    max_line = check_count("max_line", max_line, 1, _LARGEST_MAX_LINE)
-    number = 0
-    opener = _OPENERS.get(file_kind(file)[1], open)
-    with cast(BinaryIO, opener(file, "rb")) as stream:
+    packed = file_kind(path)[1]
+    with ExitStack() as stack:
+        binary: BinaryIO = stack.enter_context(open_binary(path))
+        if packed in _OPENERS:
+            binary = stack.enter_context(_OPENERS[packed](binary))
         try:
-            start = stream.peek(8)  # type: ignore[attr-defined]
+            start = binary.peek(8192)  # type: ignore[attr-defined]
             found = next((other for first, other in _OTHER_FILES.items() if start.startswith(first)), None)
             if found is not None:
-                raise ValueError(
-                    f"{file} must be a text, .jsonl, .csv or .tsv file (also .gz, .bz2, .xz), got {found}."
-                )
-            for number, line in enumerate(_raw_lines(stream, max_line), start=1):
-                if len(line) > max_line:
-                    raise ValueError(
-                        f"{file}, line {number}: a line must have at most {max_line} bytes, got more: "
-                        "break it into shorter lines, or give a larger max_line."
-                    )
-                text = line.decode("utf-8-sig" if number == 1 else "utf8")
-                if "\0" in text:
-                    found = f"a NUL at byte {line.index(0)}: the file may be UTF-16"
-                    raise ValueError(f"{file}, line {number}: not UTF-8 text ({found}).")
-                yield number, text
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{file}, line {number}: not UTF-8 ({error.reason} at byte {error.start}).") from None
+                raise ValueError(f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {found}.")
+            utf_16 = start.startswith(_UTF_16)
+            newline = "" if b"\r" in start and b"\n" not in start else "\n"  # lines end at \r where there is no \n
+            if utf_16:
+                yield io.TextIOWrapper(binary, "utf-16", newline=newline)
+            else:
+                yield io.TextIOWrapper(binary, "utf-8-sig", "surrogateescape", newline)
         except (OSError, zlib.error, lzma.LZMAError, EOFError) as error:
-            if opener is open:
+            if not packed:
                 raise
-            raise ValueError(f"{file}: not a whole {file_kind(file)[1]} file ({error}).") from None
+            raise ValueError(f"{path}: not a whole {packed} file ({error}).") from None
 
 
-def _raw_lines(stream: BinaryIO, max_line: int) -> Iterator[bytes]:
-    """Yield the lines of a stream with their ends; of a line that is too long, a piece that is too long as well."""
-    line = stream.readline(max_line + 1)
-    if not line.endswith(b"\n") and b"\r" in line:
-        stream.seek(0)
-        text = io.TextIOWrapper(stream, "latin-1", newline="")  # each byte a character; ends at any line end
-        while piece := text.readline(max_line + 1):
-            yield piece.encode("latin-1")
-        return
-    while line:
-        yield line
-        line = stream.readline(max_line + 1)
+def open_binary(path: str | PathLike[str]) -> Any:
+    """Return the file of a path, or of an address that fsspec knows, open for reading bytes."""
+    if "://" not in str(path):
+        return open(path, "rb")
+    import fsspec  # type: ignore[import-untyped]
+
+    return io.BufferedReader(fsspec.open(str(path), "rb").open())
 
 
-def read_tsv(
-    path: str | PathLike[str], *, at_least: int | None = None, max_line: int = MAX_LINE
-) -> Iterator[tuple[int, list[str]]]:
-    """Read the tab-separated fields of each line; quotes have no special meaning.
-
-    Args:
-        path: the file, as for :func:`read_lines`.
-        at_least: the number of fields that every line must have. None: any number.
-        max_line: longest line allowed, in bytes.
+def read_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:
+    r"""Read the lines of a text file, see :func:`open_text`.
 
     Yields:
-        ``(line number from 1, fields)``. An empty line has one empty field.
+        ``(line number from 1, line)``. Lines end at ``\n`` and keep their line end; in a file whose first 8 KB hold no
+        ``\n``, they end at ``\r`` too.
 
     Raises:
-        ValueError: if a line has too few fields, or :func:`read_lines` cannot read the file.
+        ValueError: if a line is no text or is too long, or the file is of another kind or damaged.
     """
-    for number, line in read_lines(path, max_line=max_line):
-        fields = line.rstrip("\r\n").split("\t")
-        if at_least is not None and len(fields) < at_least:
-            raise ValueError(f"{path}, line {number}: {len(fields)} tab-separated fields, expected {at_least}.")
-        yield number, fields
+    number = 0
+    with open_text(path) as stream:
+        try:
+            for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), ""), start=1):
+                if len(line) > MAX_LINE:
+                    raise ValueError(f"{path}, line {number}: a line must have at most {MAX_LINE:,} characters.")
+                check_decoded(line, f"{path}, line {number}")
+                yield number, line
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}, line {number + 1}: not UTF-16 ({error.reason}): save it as UTF-8.") from None
 
 
-def read_records(
-    path: str | PathLike[str],
-    *,
-    delimiter: str = "\t",
-    quoted: bool = False,
-    quote_hint: str = "double a quote that belongs to the text",
-    max_line: int = MAX_LINE,
-) -> Iterator[tuple[int, list[str]]]:
-    """Read a table whose first line names its columns; empty lines are skipped.
-
-    Args:
-        path: the file, as for :func:`read_lines`.
-        delimiter: what stands between two fields.
-        quoted: whether a field may be in double quotes, and then hold delimiters and line ends.
-        quote_hint: what to do about a wrong quote, for the message.
-        max_line: longest line allowed, in bytes.
-
-    Yields:
-        ``(number of the record's first line, fields)``: first the names, then records of at most as many fields.
+def check_decoded(text: str, where: str) -> None:
+    """Check that a text of a file was UTF-8.
 
     Raises:
-        ValueError: if a record has more fields than there are names, a quote is left open or does not enclose its
-            field, or :func:`read_lines` cannot read the file.
+        ValueError: if it was not; the message begins with ``where``.
     """
-    if quoted:
-        records = _quoted_records(path, delimiter, quote_hint, max_line)
-    else:
-        records = ((number, fields) for number, fields in read_tsv(path, max_line=max_line) if fields != [""])
-    width, warned = None, quoted
-    for number, fields in records:
-        width = len(fields) if width is None else width
-        if not warned and _look_quoted(fields, width):
-            warned = True
-            logger.warning(
-                f"{path}, line {number}: a field in double quotes, as pandas and spreadsheets write it. In .tsv files "
-                "quotes are text and a line ends a row: save the table as .csv to have them read."
-            )
-        if len(fields) > width:
-            hint = ": put a field that holds the delimiter in quotes" if quoted else ""
-            raise ValueError(
-                f"{path}, line {number}: a line must have at most {width} fields, one for each column, "
-                f"got {len(fields)}{hint}."
-            )
-        yield number, fields
-
-
-def _quoted_records(
-    path: str | PathLike[str], delimiter: str, quote_hint: str, max_line: int
-) -> Iterator[tuple[int, list[str]]]:
-    start, size = 1, 0
-
-    def lines() -> Iterator[str]:
-        nonlocal size
-        for _, line in read_lines(path, max_line=max_line):
-            size += len(line)
-            if size > max_line:
-                raise ValueError(
-                    f"{path}, line {start}: a record must have at most {max_line} characters, got more: close its "
-                    "quote, or give a larger max_line."
-                )
-            yield line
-
-    csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_MAX_LINE))  # a record's size is limited above
-    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
-    try:
-        for fields in reader:
-            if fields:
-                yield start, fields
-            start, size = reader.line_num + 1, 0
-    except csv.Error as error:
-        reason = str(error)
-        if reason == "unexpected end of data":
-            reason = "a quote is opened and never closed"
-        elif reason.startswith("new-line character"):
-            reason, quote_hint = "a carriage return within a line", "put the field that holds it in quotes"
-        raise ValueError(f"{path}, line {start}: {reason}: {quote_hint}.") from None
-
-
-def _look_quoted(fields: list[str], width: int) -> bool:
-    """Return whether fields were written with quotes around them: doubled quotes within, or a line end."""
-    if len(fields) < width and fields[-1].startswith('"') and fields[-1].count('"') % 2:
-        return True
-    return any('""' in field and _QUOTED.fullmatch(field) for field in fields)
-
-
-def read_rows(
-    path: str | PathLike[str], *, max_line: int = MAX_LINE, **quotes: Any
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a .jsonl, .csv or tab-separated file with their places, by the names of the columns.
-
-    Args:
-        path: the file, as for :func:`read_lines`. Anything else than .jsonl and .csv is separated by tabs.
-        max_line: longest line allowed, in bytes.
-        quotes: ``quoted`` and ``quote_hint`` of :func:`read_records`, for a tab-separated file.
-
-    Yields:
-        The place and the row; what is missing at the end of a line is None.
-
-    Raises:
-        ValueError: if two columns have one name, a line of .jsonl is no object, or the file cannot be read.
-    """
-    kind, _ = file_kind(path)
-    if kind == ".jsonl":
-        for number, line in read_lines(path, max_line=max_line):
-            if line.strip():
-                where = f"{path}, line {number}"
-                yield where, check_instance(where, parse_json(line, where), dict)
-        return
-    format_ = {"delimiter": ",", "quoted": True} if kind == ".csv" else quotes
-    records = read_records(path, max_line=max_line, **format_)
-    _, names = next(records, (1, []))
-    if any(names.count(name) > 1 for name in names if name):
-        raise ValueError(f"{path} must name each column once, got {', '.join(names)}.")
-    for number, values in records:
-        yield f"{path}, line {number}", dict.fromkeys(names) | dict(zip(names, values, strict=False))
+    if "\0" in text:
+        raise ValueError(f"{where}: not UTF-8 text, got a NUL: save the file as UTF-8 if it is UTF-16.")
+    if not text.isascii() and (wrong := _SURROGATE.search(text)) is not None:
+        raise ValueError(
+            f"{where}: not UTF-8, got the byte 0x{ord(wrong[0]) & 0xFF:02x}: save the file as UTF-8; "
+            "iconv -f latin1 -t utf8 does that if it is Latin-1."
+        )
 
 
 def parse_json(text: str, where: str) -> Any:

@@ -90,6 +90,8 @@ def files_of_pattern(pattern: str) -> list[Path]:
 
 def _of_one_kind(files: list[Path], where: str, example: str) -> list[Path]:
     kinds = sorted({file_kind(file)[0] for file in files})
+    if ".md" in kinds and len(kinds) > 1:  # they describe the others
+        return _of_one_kind([file for file in files if file_kind(file)[0] != ".md"], where, example)
     if len(kinds) > 1:
         raise ValueError(
             f"{where} must stand for files of one kind, got {' and '.join(kinds)}: give a pattern of those to read, "

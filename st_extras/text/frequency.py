@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence, Sized
+import gzip
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from itertools import chain
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, check_fraction, shown
-from st_extras.text import counting
-from st_extras.text.corpus import MAX_PROCESSES
-from st_extras.text.files import MAX_LINE
-from st_extras.text.frequency_files import TableContent, read_table, write_table
-from st_extras.text.vocabularies import vocabulary
+from st_extras.files import whole_file
+from st_extras.text.corpus import iterate_sentences
+from st_extras.text.files import file_kind, open_text, parse_json, read_lines
 
+_FORMAT = "st-extras frequency table"
 _MAX_BATCH_SIZE = 1_000_000  # texts
+_BATCH_CHARACTERS = 4_000_000  # keeps a batch of whole documents small
+_MANY_UNKNOWN = 0.1  # a larger share of unknown tokens is warned of
+logger = logging.getLogger(__name__)
 
 
 class FrequencyTable:
     """Count how often each token of a tokenizer's vocabulary occurs in a corpus; label the rare ones.
 
-    Tables of the same vocabulary can be added (``a + b``, ``sum(tables)``), so a corpus can be counted in shards.
-    Counting holds one batch of texts and one table in memory, whatever the size of the corpus.
+    Counting holds one batch of texts and one table in memory, whatever the size of the corpus. Tables of
+    the same vocabulary can be added (``a + b``).
 
     Paper: the frequency labels of SLT-FAI, https://arxiv.org/abs/2305.08655.
 
@@ -91,148 +99,123 @@ class FrequencyTable:
         _check_same_vocabulary(self.tokens, other.tokens, "the other table")
         return FrequencyTable(self.tokens, self.counts + other.counts, self.num_texts + other.num_texts)
 
-    def __radd__(self, other: int) -> FrequencyTable:  # sum() starts from 0
-        return self if other == 0 else NotImplemented
-
     @classmethod
     def count(
         cls,
-        texts: Iterable[str | os.PathLike[str]] | os.PathLike[str] | Any,
+        texts: Iterable[str] | Any,
         tokenizer: PreTrainedTokenizerBase,
         *,
         column: str | None = None,
         batch_size: int = 1000,
-        num_processes: int = 1,
-        max_line: int = MAX_LINE,
         show_progress_bar: bool = False,
     ) -> FrequencyTable:
         """Count the tokens of ``texts`` in one stream, without special tokens or truncation.
 
         Args:
             texts: any iterable of strings: a list, a generator, a column of a data set, or a data set with a text
-                column. A ``pathlib.Path``, alone or among them, is a text file (plain or ``.gz``, UTF-8) with one text
-                per line.
+                column.
             tokenizer: the tokenizer of the model that will be trained, one of the transformers library.
             column: column of a data set. None: the first of sentence, text, sentence1, content that exists, otherwise
                 the only column of strings.
             batch_size: number of texts in each call of the tokenizer.
-            num_processes: number of processes. 1 counts in this process, where fast tokenizers use every core; more
-                start worker processes, for which a script needs the ``if __name__ == "__main__":`` guard.
-            max_line: longest line of a file allowed, in bytes.
             show_progress_bar: show texts per second, and progress if ``len(texts)`` is known.
 
         Raises:
-            ValueError: if ``texts`` is a string or a data set with splits, holds anything but strings and paths, or
-                holds no token; if the tokenizer is of another library, has no vocabulary or fails; if a line of a
-                file is too long or not UTF-8; or if a setting is not allowed.
+            ValueError: if ``texts`` is a string or a data set with splits, holds anything but strings, or holds no
+                token; if the tokenizer is of another library, has no vocabulary or fails; or if a setting is not
+                allowed.
         """
         batch_size = check_count("batch_size", batch_size, 1, _MAX_BATCH_SIZE)
-        num_processes = check_count("num_processes", num_processes, 1, MAX_PROCESSES)
-        tokens = vocabulary(tokenizer)
+        tokens, encode = vocabulary(tokenizer), _token_encoder(tokenizer)
         counts = np.zeros(len(tokens), dtype=np.int64)
         num_texts = 0
         total = len(texts) if isinstance(texts, Sized) else None
-        batches = counting.batch_texts(counting.iterate_texts(texts, column, max_line), batch_size)
         with tqdm(total=total, unit=" texts", desc="Counting tokens", delay=0.5, disable=not show_progress_bar) as bar:
-            for size, batch_counts in counting.count_batches(batches, tokenizer, num_processes):
-                counts[: len(batch_counts)] += batch_counts
-                num_texts += size
-                bar.update(size)
+            for batch in _batches(iterate_sentences(texts, column, name="texts"), batch_size):
+                ids = np.fromiter(chain.from_iterable(encode(batch)), dtype=np.int64)
+                counts += np.bincount(ids, minlength=len(tokens))
+                num_texts += len(batch)
+                bar.update(len(batch))
         if num_texts == 0:
             raise ValueError("texts must hold at least one text, got none.")
         table = cls(tokens, torch.from_numpy(counts), num_texts)
-        unknown = tokenizer.unk_token_id
-        counting.warn_of_unknown_tokens(0 if unknown is None else int(table.counts[unknown]), table.total)
+        unknown = 0 if tokenizer.unk_token_id is None else int(table.counts[tokenizer.unk_token_id])
+        if unknown == table.total:
+            raise ValueError(
+                "texts must hold words that the tokenizer knows, got only unknown tokens: use another encoder."
+            )
+        if unknown > _MANY_UNKNOWN * table.total:
+            logger.warning(
+                f"{unknown / table.total:.0%} of the tokens are words that the tokenizer does not know: an encoder of "
+                "this language would see them."
+            )
         return table
 
     @classmethod
-    def from_wordfreq(
-        cls, tokenizer: PreTrainedTokenizerBase, language: str = "en", *, scale: float = 1e9
-    ) -> FrequencyTable:
-        """Estimate a table from the word list of wordfreq (https://github.com/rspeer/wordfreq), without a corpus.
-
-        Each word adds its frequency to each of its tokens. wordfreq has no punctuation, which is frequent in any
-        corpus: tokens of ASCII punctuation get the highest count. Numbers get wordfreq's own estimate.
+    def from_file(cls, path: str | PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None) -> FrequencyTable:
+        """Read ``token<TAB>count`` lines, such as those of the SLT-FAI paper.
 
         Args:
-            tokenizer: the tokenizer of the model that will be trained.
-            language: a language code of wordfreq, such as "en" or "zh".
-            scale: size of the imagined corpus, in words.
+            path: the file; ``.gz`` is unpacked. It may start with the header ``token<TAB>count``.
+            tokenizer: puts the tokens at its ids, in whatever order the file has them; tokens left out get count 0.
+                None: the file must be in the order of the ids.
 
         Raises:
-            ImportError: if wordfreq is not installed.
-            ValueError: if wordfreq has no list for ``language``.
+            ValueError: if a line is none of these, a token stands twice, or the tokenizer does not know one.
         """
-        tokens = vocabulary(tokenizer)
-        return cls(tokens, torch.from_numpy(counting.wordfreq_counts(tokens, tokenizer, language, scale)))
-
-    @classmethod
-    def from_file(
-        cls, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None
-    ) -> FrequencyTable:
-        """Read a table: a file of :meth:`save`, ``token<TAB>count`` lines, or a JSON object ``{token: count}``.
-
-        Args:
-            path: the file; ``.gz`` is unpacked. A TSV file may start with the header ``token<TAB>count``.
-            tokenizer: puts the tokens of TSV lines or of a JSON object at its ids, in whatever order the file has
-                them. Tokens left out get count 0 if no count there is 0; otherwise none may be left out. None: the
-                file must be in the order of the ids.
-
-        Raises:
-            ValueError: if the file cannot be read as a table, or has another vocabulary than the tokenizer.
-        """
-        content = read_table(path)
-        try:
-            table = cls(content.tokens, content.counts, content.num_texts)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
-        if tokenizer is None:
-            return table
-        if content.in_id_order:
-            table.check_tokenizer(tokenizer, f"The frequency table {path}")
-            return table
-        tokens = vocabulary(tokenizer)
-        counted = dict(zip(content.tokens, content.counts, strict=True))
-        unknown = sorted(token for token in counted.keys() - set(tokens) if token is not None)
+        counted: dict[str, int] = {}
+        for number, line in read_lines(path):
+            row = line.rstrip("\r\n")
+            if not row or (number == 1 and row == "token\tcount"):
+                continue
+            token, tab, count = row.rpartition("\t")  # the token may hold a tab itself
+            if not tab or not count.isdecimal() or len(count) > 18:
+                raise ValueError(f"{path}, line {number}: expected token<TAB>count, got {shown(row)}.")
+            if token in counted:
+                raise ValueError(f"{path}, line {number}: the file must hold each token once, got {token!r} twice.")
+            counted[token] = int(count)
+        tokens = tuple(counted) if tokenizer is None else vocabulary(tokenizer)
+        unknown = sorted(counted.keys() - set(tokens))
         if unknown:
             raise ValueError(
                 f"{path} must be counted with this tokenizer, got {len(unknown)} tokens that are not in its "
                 f"vocabulary, such as {', '.join(map(repr, unknown[:3]))}."
             )
-        missing = [token for token in tokens if token is not None and token not in counted]
-        if missing and 0 in counted.values():
-            raise ValueError(
-                f"{path} must have the vocabulary of this tokenizer, as it lists counts of 0 too, got {len(missing)} "
-                f"tokens left out, such as {', '.join(map(repr, missing[:3]))}."
-            )
-        counts = [0 if token is None else counted.get(token, 0) for token in tokens]
-        return cls(tokens, counts, content.num_texts)
+        try:
+            return cls(tokens, [0 if token is None else counted.get(token, 0) for token in tokens])
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None) -> FrequencyTable:
+    def load(cls, path: str | PathLike[str], tokenizer: PreTrainedTokenizerBase | None = None) -> FrequencyTable:
         """Read a file of :meth:`save`; with a tokenizer, refuse a table of any other vocabulary.
 
         Raises:
-            ValueError: if the table has another vocabulary than the tokenizer.
+            ValueError: if it is not such a file, or the table has another vocabulary than the tokenizer.
         """
-        table = cls.from_file(path)
+        with open_text(path) as stream:
+            content = parse_json(stream.read(), str(path))
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise ValueError(f"{path} must be a file that FrequencyTable.save wrote, got {shown(content)}.")
+        try:
+            table = cls(content["tokens"], content["counts"], content["num_texts"])
+        except (KeyError, TypeError, OverflowError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{path} must hold tokens, counts and num_texts as they were saved: {error}") from None
         if tokenizer is not None:
             table.check_tokenizer(tokenizer, f"The frequency table {path}")
         return table
 
-    def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
-        """Write the table; ``path`` appears only when the file is complete.
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write vocabulary, counts and number of texts as JSON; ``path`` appears only when the file is complete.
 
         Args:
             path: the file; packed if its name ends in ``.gz``.
-            format: "table" (JSON: vocabulary, counts, number of texts), "tsv" (``token<TAB>count`` lines in the order
-                of the ids) or "json" (``{token: count}``, as the SLT-FAI authors write it). None: "tsv" if the name
-                ends in ``.tsv`` or ``.tsv.gz``, otherwise "table".
-
-        Raises:
-            ValueError: if the format is unknown, or it is "tsv" and a token fits no line.
         """
-        write_table(path, TableContent(self.tokens, self.counts.tolist(), self.num_texts), format)
+        content: dict[str, Any] = {"format": _FORMAT, "num_texts": self.num_texts}
+        content |= {"tokens": self.tokens, "counts": self.counts.tolist()}
+        data = (json.dumps(content, ensure_ascii=False) + "\n").encode()
+        with whole_file(Path(path)) as partial:
+            partial.write_bytes(gzip.compress(data) if file_kind(path)[1] == ".gz" else data)
 
     def labels(self, low_frequency_ratio: float = 0.5) -> Tensor:
         """Label each input id: 1 = low frequency, 0 = high frequency.
@@ -270,3 +253,48 @@ def _check_same_vocabulary(
     else:
         difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
     raise ValueError(f"{name} and {owner} must have the same vocabulary, got a difference: {difference}.")
+
+
+def _batches(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:
+    """Make batches of at most ``batch_size`` texts, of fewer if the texts are long."""
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if len(batch) == batch_size or characters > _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _token_encoder(tokenizer: PreTrainedTokenizerBase) -> Callable[[list[str]], list[list[int]]]:
+    """Return a function from texts to lists of ids, without special tokens, truncation or padding."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return lambda texts: tokenizer(texts, add_special_tokens=False, truncation=False)["input_ids"]
+    copy = Tokenizer.from_str(backend.to_str())  # an earlier call may have left truncation on in the original
+    copy.no_truncation()
+    copy.no_padding()
+    return lambda texts: [item.ids for item in copy.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def vocabulary(tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, ...]:
+    """Return the token at each id of the tokenizer, None at ids without a token.
+
+    Raises:
+        ValueError: if it is not a tokenizer of transformers, or has no vocabulary.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ValueError(
+            f"tokenizer must be one of transformers, got {shown(tokenizer)}: give the .tokenizer of a transformer, or "
+            "wrap one of tokenizers in PreTrainedTokenizerFast(tokenizer_object=...)."
+        )
+    ids = tokenizer.get_vocab()
+    if not ids:
+        raise ValueError("tokenizer must have a vocabulary, got one without a token.")
+    tokens: list[str | None] = [None] * (max(ids.values()) + 1)
+    for token, index in ids.items():
+        tokens[index] = token
+    return tuple(tokens)

@@ -60,7 +60,9 @@ def write_data(folder: Path) -> None:
     """Write sentences, their token counts, some graded pairs as STS-B dev, and a seventh of them as each test set."""
     sentences = sample_sentences()[::8]
     (folder / "sentences.txt").write_text("\n".join(sentences), encoding="utf8")
-    FrequencyTable.count(sentences, raw_encoder("cpu").tokenizer).save(folder / "frequencies.tsv")
+    table = FrequencyTable.count(sentences, raw_encoder("cpu").tokenizer)
+    rows = zip(table.tokens, table.counts.tolist(), strict=True)
+    (folder / "frequencies.tsv").write_text("".join(f"{token}\t{count}\n" for token, count in rows))
     pairs = list(zip(*graded_pairs(), strict=True))[::4]
     sets = {"stsb_dev": pairs} | {name: pairs[i :: len(SEVEN_STS)] for i, name in enumerate(SEVEN_STS)}
     for name, rows in sets.items():

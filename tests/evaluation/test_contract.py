@@ -21,7 +21,6 @@ from st_extras.evaluation import (
     STSEvaluator,
     UnlabeledSelectionEvaluator,
     question_retrieval,
-    reranking_evaluator,
 )
 from st_extras.losses import SimCSELoss
 from tests.fixtures import SENTENCES
@@ -30,7 +29,6 @@ from tests.helpers import arguments, count_rows, differing, snapshot
 PAIRS = STSDataset("toy", SENTENCES, SENTENCES[1:] + SENTENCES[:1], [0.5, 1.5, 2.5, 4.5] * 2, ["x"] * 8)
 CORPUS = [f"{sentence} {word}" for sentence in SENTENCES for word in ("now", "then")]
 TASK = question_retrieval([(one, other, True) for one, other in zip(SENTENCES[:4], SENTENCES[4:], strict=True)])
-SAMPLES = [{"query": SENTENCES[0], "positive": SENTENCES[1], "negative": SENTENCES[2:]}]
 
 OWN: dict[str, Callable[..., Any]] = {
     "sts": lambda **options: STSEvaluator([PAIRS], **options),
@@ -41,7 +39,6 @@ OWN: dict[str, Callable[..., Any]] = {
 EVALUATORS = OWN | {
     "questions": lambda **options: QuestionRetrievalEvaluator(TASK, **options),
     "retrieval": lambda **options: RetrievalEvaluator(TASK, **options),
-    "reranking": lambda **options: reranking_evaluator(SAMPLES, **options),
 }
 FILES = {
     "sts": ("toy_spearman_cosine", "sts_evaluation"),

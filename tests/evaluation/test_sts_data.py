@@ -1,7 +1,8 @@
-"""STS sets from every source: folders, files, SentEval, the hub, and the real data."""
+"""STS sets from every source: folders, files, the hub, and the real data."""
 
-from pathlib import Path
+import json
 
+import pandas as pd
 import pytest
 
 from st_extras.evaluation import STSDataset, STSEvaluator, development_and_test, load_sts
@@ -47,12 +48,25 @@ def test_columns_in_any_order(tmp_path):
     assert (data.sentences1, data.sentences2) == (["a cat", "c"], ["a, b", "d"])
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet", "a.txt"])
+def test_a_table_of_any_kind_is_read(tmp_path, name):
+    rows = [{"score": 4.5, "sentence1": "a cat", "sentence2": "NA"}, {"score": 1, "sentence1": "c", "sentence2": "d"}]
+    file = tmp_path / name
+    if name.endswith("parquet"):
+        pd.DataFrame(rows).to_parquet(file)
+    else:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        table = "score\tsentence1\tsentence2\n4.5\ta cat\tNA\n1\tc\td\n"
+        write(file, {"a.json": json.dumps(rows), "a.jsonl": text}.get(name, table))
+    assert pairs_of(load_sts("mine", file)) == [("a cat", "NA", 4.5), ("c", "d", 1.0)]
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
         (HEADER + "a\t1\tx\ty\nb\t1\tx\tz\n", "not all equal"),
-        ("rating\tsentence1\tsentence2\n1\ta\tb\n", r"sts12\.tsv, line 2: .* no score"),
-        (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: .* no sentence2"),
+        ("rating\tsentence1\tsentence2\n1\ta\tb\n", r"sts12\.tsv has no column score: it has rating"),
+        (HEADER + "a\t1\tx\ty\na\t2\tx\n", r"sts12\.tsv, line 3: .* got None"),
         (HEADER + "a\t1\tx\ty\na\tnan\tx\ty\n", "got 'nan'"),
     ],
 )
@@ -63,55 +77,6 @@ def test_what_is_wrong_is_named(tmp_path, content, named):
     for name, source in (("sts13", tmp_path), ("", tmp_path / "sts12.tsv"), ("sts12", tmp_path / "none")):
         with pytest.raises(ValueError, match=r"sts13|name must|none"):
             load_sts(name, source)
-
-
-class TestSentEval:
-    def tree(self, root: Path) -> None:
-        folder = root / "STS" / "STS12-en-test"
-        write(folder / "STS.input.MSRpar.txt", "a\tb\nc\td\textra\ne\tf\n")
-        write(folder / "STS.gs.MSRpar.txt", "4.0\n\n1.5\n")
-        write(folder / "STS.input.surprise.OnWN.txt", "g\th\n")
-        write(folder / "STS.gs.surprise.OnWN.txt", "3\n")
-        stsb = "main-news\tMSRpar\t2012test\t1\t{}\tx {}\ty {}\n"
-        for split, scores in (("train", (1, 2)), ("dev", (3, 4)), ("test", (5, 0))):
-            lines = "".join(stsb.format(score, split, split) for score in scores)
-            write(root / "STS" / "STSBenchmark" / f"sts-{split}.csv", lines)
-        sick = (
-            "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n1\tA\tB\t4.5\tN\n2\tC\tD\t1\tN\n"
-        )
-        write(root / "SICK" / "SICK_test_annotated.txt", sick)
-        write(root / "SICK" / "SICK_trial.txt", sick.replace("4.5", "2.5"))
-
-    def test_subsets_are_concatenated_and_rows_without_gold_dropped(self, tmp_path):
-        self.tree(tmp_path / "data" / "downstream")
-        data = load_sts("sts12", tmp_path)
-        assert list(zip(data.subsets, data.scores, data.sentences1, data.sentences2, strict=True)) == [
-            ("MSRpar", 4.0, "a", "b"),
-            ("MSRpar", 1.5, "e", "f"),
-            ("surprise.OnWN", 3.0, "g", "h"),
-        ]
-
-    def test_splits(self, tmp_path):
-        self.tree(tmp_path)
-        for name, scores, first in (
-            ("stsb_train", [1, 2], "x train"), ("stsb_dev", [3, 4], "x dev"), ("stsb", [5, 0], "x test"),
-            ("sickr", [4.5, 1], "A"), ("sickr_trial", [2.5, 1], "A"),
-        ):  # fmt: skip
-            data = load_sts(name, tmp_path)
-            assert (data.scores, data.sentences1[0]) == (scores, first)
-
-    def test_faults(self, tmp_path):
-        self.tree(tmp_path)
-        gold = tmp_path / "STS" / "STS12-en-test" / "STS.gs.MSRpar.txt"
-        gold.write_text("4.0\n1.0\n")
-        with pytest.raises(ValueError, match=r"MSRpar\.txt has 3 lines"):
-            load_sts("sts12", tmp_path)
-        gold.unlink()
-        for name, named in (("sts12", r"STS\.gs\.MSRpar\.txt"), ("sts13", "sts13"), ("sickr_train", "sickr_train")):
-            with pytest.raises(ValueError, match=named):
-                load_sts(name, tmp_path)
-        write(tmp_path / "sts12.tsv", HEADER + ROWS)
-        assert load_sts("sts12", tmp_path).sentences1[0] == "a cat"
 
 
 def test_what_the_hub_does_not_give():

@@ -4,8 +4,7 @@ import datasets
 import pandas as pd
 import pytest
 
-from st_extras.text.columns import TextColumns, iterate_values
-from st_extras.text.corpus import is_blank, iterate_sentences, passages, read_sentences
+from st_extras.text.corpus import is_blank, iterate_sentences, passages, read_sentences, stream_sentences
 from tests.helpers import write
 
 
@@ -16,7 +15,7 @@ def test_text_file_is_a_sentence_a_line(tmp_path, name):
 
 
 def test_tables_are_read_by_their_columns(tmp_path):
-    """In .csv files quotes mean something; a quote that opens a sentence of a .tsv file swallows no lines."""
+    """A quote that opens a sentence of a .tsv file swallows no lines."""
     jsonl = '{"text": "one", "id": 3}\n\n"two"\n{"id": 4, "sentence": "three", "text": "not this"}\n'
     assert read_sentences(write(tmp_path / "a.jsonl.gz", jsonl)) == ["one", "two", "three"]
     csv = 'id,sentence\n1,"one, and\nhalf"\n2,two\n3,"he said ""no"""\n'
@@ -39,7 +38,7 @@ def test_sources_are_concatenated_in_order_up_to_the_limit(tmp_path):
         ("a.txt", " \u200b\n\ufeff\u200d\n", "holds no sentences"),
         ("a.jsonl", '{"text": "one"}\n\n{"text": \n', "line 3: not JSON"),
         ("a.jsonl", '{"text": "one"}\n{"text": 5}\n', "line 2: .* got 5"),
-        ("a.csv", "id,sentence\n1,one\n2\n", "line 3: .* got None"),
+        ("a.csv", "id,sentence\n1,one\n2\n", "line 3: .* got None: leave its row out, or fill it"),
         ("a.tsv", "id,text\n1\n", r"a\.tsv has no column .* separated by tabs"),
     ],
 )
@@ -79,9 +78,9 @@ def test_every_row_comes_once_and_in_order():
     texts = [f"sentence {i}" for i in range(2500)]
     data = datasets.Dataset.from_dict({"text": texts, "label": range(2500)}).select(range(2500)[::-1])
     for given in (data, data.with_format("torch"), data.to_iterable_dataset()):
-        assert list(iterate_values(given, TextColumns("text"))) == list(enumerate(texts[::-1]))
+        assert list(iterate_sentences(given, "text")) == texts[::-1]
     changed = data.with_transform(lambda batch: {"text": [f"sentence {i}" for i in batch["label"]]})
-    assert list(iterate_values(changed, TextColumns("text"))) == list(enumerate(texts[::-1]))  # by another column
+    assert list(iterate_sentences(changed, "text")) == texts[::-1]  # made of another column
 
 
 @pytest.mark.parametrize("kind", ["data set", "stream", "stream without columns"])
@@ -93,10 +92,48 @@ def test_the_usual_or_only_column_of_text_is_read(kind):
         return data if kind == "data set" else datasets.IterableDataset.from_generator(lambda: iter(list(data)))
 
     data = table({"sentence": ["one"], "text": ["two"], "label": [0]})
-    for columns, expected in ((TextColumns(), "one"), (TextColumns("text"), "two"), (TextColumns("label"), 0)):
-        assert list(iterate_values(data, columns)) == [(0, expected)]
+    assert list(iterate_sentences(data)) == ["one"]
+    assert list(iterate_sentences(data, "text")) == ["two"]
+    with pytest.raises(ValueError, match="sentences, row 0: expected a sentence, got 0"):
+        list(iterate_sentences(data, "label"))
     with pytest.raises(ValueError, match="has no column body: it has sentence, text, label"):
-        list(iterate_values(data, TextColumns("body")))
-    assert list(iterate_values(table({"review": ["one"], "stars": [5]}))) == [(0, "one")]
+        list(iterate_sentences(data, "body"))
+    assert list(iterate_sentences(table({"review": ["one"], "stars": [5]}))) == ["one"]
     with pytest.raises(ValueError, match=r"queries.* has no column sentence or text"):
-        list(iterate_values(table({"review": ["one"], "author": ["two"]}), name="queries"))
+        list(iterate_sentences(table({"review": ["one"], "author": ["two"]}), name="queries"))
+
+
+def test_a_list_has_no_column():
+    with pytest.raises(ValueError, match=r"^column must be None"):
+        list(iterate_sentences(["one"], "text"))
+
+
+# --- before anything is read ---
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "id;body\n1;one\n"),
+        ("a.jsonl", '{"text": 3}\n'),
+        ("a.txt", b"caf\xe9\n"),
+        ("a.parquet", b"PAR1"),
+        ("a.json", "3"),
+    ],
+)
+def test_a_mistake_in_the_first_rows_is_known_at_once(tmp_path, name, content):
+    with pytest.raises(ValueError, match=rf"{name}\W"):
+        stream_sentences([write(tmp_path / "good.txt", "one\n"), write(tmp_path / name, content)])
+
+
+def test_what_is_checked_is_read_from_its_start(tmp_path):
+    lines = [f"sentence {i}" for i in range(30)]
+    for name in ("a.txt", "a.csv"):
+        write(tmp_path / name, "\n".join(["text", *lines]))
+        assert list(stream_sentences(tmp_path / name)) == (lines if name == "a.csv" else ["text", *lines])
+
+
+def test_files_without_sentences_are_named_among_others(tmp_path, caplog):
+    files = [write(tmp_path / "a.txt", "\n"), write(tmp_path / "b.txt", "one")]
+    assert read_sentences(files) == ["one"]
+    assert "1 of 2 files hold no sentences, such as" in caplog.text

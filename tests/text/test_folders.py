@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from st_extras.evaluation import load_retrieval, load_sts, read_askubuntu
+from st_extras.evaluation import load_retrieval, load_sts
 from st_extras.text.corpus import read_sentences
 from st_extras.text.documents import read_documents, read_queries
 from tests.helpers import write
@@ -85,16 +85,6 @@ def test_a_set_of_sentence_pairs_is_one_file(tmp_path):
         load_sts("stsb_test", tmp_path)
 
 
-def test_the_texts_of_similar_questions_are_one_file(tmp_path):
-    write(tmp_path / "text_tokenized.txt", "1\tone\n2\ttwo\n3\tthree\n")
-    write(tmp_path / "test.txt", "1\t2\t2 3\t0.5 0.4\n")
-    leave_copies(tmp_path)
-    assert read_askubuntu(tmp_path)[0]["positive"] == ["two"]
-    write(tmp_path / "text_tokenized.txt.gz", "1\tone\n2\tother\n3\tthree\n")
-    with pytest.raises(ValueError, match=r"text_tokenized\.txt and text_tokenized\.txt\.gz"):
-        read_askubuntu(tmp_path)
-
-
 def test_copies_in_a_folder_or_pattern_of_texts_are_not_read(tmp_path):
     write(tmp_path / "corpus.txt", "one")  # no table: texts like any other
     write(tmp_path / "queries.txt", "two")
@@ -119,3 +109,15 @@ def test_a_file_that_would_be_read_as_another_kind_is_refused(tmp_path, name):
 def test_other_files_are_read_as_text(tmp_path):
     for name in ("a.txt~", "a.en", "a.txt.bz2", "b"):
         assert read_sentences(write(tmp_path / name, "one")) == ["one"]
+
+
+def test_a_markdown_file_is_one_document_and_its_path_the_id(tmp_path):
+    pages = {"a.md": "# A\n\nabout *a*\n", "b/B.MD": "# B\n", "c.md": "\n"}
+    for name, text in pages.items():
+        write(tmp_path / name, text)
+    wanted = [str(tmp_path / "a.md"), str(tmp_path / "b/B.MD")], ["# A\n\nabout *a*", "# B"]
+    for source in (str(tmp_path), f"{tmp_path}/**/*.[mM][dD]"):
+        assert read_documents(source) == wanted
+        assert read_sentences(source) == wanted[1]
+    write(tmp_path / "a.txt", "one\ntwo\n")  # beside texts, .md files describe them
+    assert read_sentences(tmp_path) == read_sentences(f"{tmp_path}/*") == ["one", "two"]

@@ -1,11 +1,12 @@
-"""Corpora named by folders, parquet files, addresses and data sets; and who reads which shard of them."""
+"""Corpora named by folders, parquet files, addresses and data sets; and samples of them."""
 
 from pathlib import Path
 
 import datasets
 import pytest
 
-from st_extras.text.corpus import check_shard, distinct_sample, iterate_sentences, parse_shard, read_sentences
+from st_extras.text.corpus import distinct_sample, read_sentences
+from st_extras.text.documents import read_documents
 from tests.helpers import write
 
 ROWS = [f"sentence {i}" for i in range(10)]
@@ -71,13 +72,18 @@ def test_a_data_set_id_names_configuration_split_and_revision(load_dataset, name
         read_sentences(name, column="label")
 
 
-def test_addresses_of_files_are_streamed(load_dataset):
-    for address, loader in (("hf://datasets/owner/name/data/*.parquet", "parquet"), ("s3://bucket/a.tsv.gz", "csv")):
-        assert read_sentences(address) == ROWS
-        names, options = load_dataset[-1]
-        assert (names, options["data_files"], options["streaming"]) == ((loader,), address, True)
-    for wrong in ("https://host/page.html", "owner/name:a:b:c"):
-        with pytest.raises(ValueError, match="expected"):
+def test_addresses_of_files_are_read_like_files(tmp_path):
+    parquet(tmp_path / "a.parquet", texts=ROWS[:4])
+    parquet(tmp_path / "b.parquet", texts=ROWS[4:])
+    assert read_sentences(f"file://{tmp_path}/*.parquet") == ROWS
+    write(tmp_path / "c.csv.gz", "id;text\n007;NA\n")
+    assert read_documents(f"file://{tmp_path}/c.csv.gz") == (["007"], ["NA"])
+    for wrong, named in (
+        ("https://host/page.html", "expected"),
+        ("owner/name:a:b:c", "expected"),
+        (f"file://{tmp_path}/*.tsv", "no file that matches"),
+    ):
+        with pytest.raises(ValueError, match=named):
             read_sentences(wrong)
 
 
@@ -88,39 +94,6 @@ def test_what_does_not_exist_is_named():
     with pytest.raises(ValueError, match="'nobody/nothing' is neither a file nor a data set") as caught:
         read_sentences("nobody/nothing")
     assert "\n" not in str(caught.value)
-
-
-# --- shards ---
-
-
-@pytest.mark.parametrize("count", [1, 3, 16])
-def test_shards_share_a_corpus(tmp_path, count):
-    write(tmp_path / "a.txt", "one\n\n two\nthree\n")
-    sources = [tmp_path / "a.txt", parquet(tmp_path / "b.parquet"), write(tmp_path / "c.jsonl", '"four"')]
-    whole = read_sentences(sources)
-    shards = [read_sentences(sources, shard=(index, count)) for index in range(count)]
-    assert shards == [whole[index::count] for index in range(count)]
-    assert read_sentences(sources, shard=(0, 2), limit=2) == ["one", "three"]
-
-
-def test_a_stream_of_many_files_is_split_by_its_files(tmp_path):
-    files = [str(parquet(tmp_path / f"{part}.parquet", texts=ROWS[part::5])) for part in range(5)]
-    stream = datasets.load_dataset("parquet", data_files=files, split="train", streaming=True)
-    shards = [list(iterate_sentences(stream, shard=(index, 2))) for index in range(2)]
-    assert shards == [[*ROWS[::5], *ROWS[1::5], *ROWS[2::5]], [*ROWS[3::5], *ROWS[4::5]]]
-    address = f"file://{tmp_path}/*.parquet"
-    assert [read_sentences(address, shard=(index, 2)) for index in range(2)] == shards
-    six = [read_sentences(address, shard=(index, 6)) for index in range(6)]
-    assert six == [read_sentences(address)[index::6] for index in range(6)]
-    mixed = [address, write(tmp_path / "a.txt", "one\ntwo\n")]
-    assert [read_sentences(mixed, shard=(index, 5))[2:] for index in range(3)] == [["one"], ["two"], []]
-
-
-def test_a_shard_is_checked():
-    assert check_shard([3, 16]) == parse_shard(" 3 / 16") == (3, 16)
-    for wrong in ("", "3", "1/2/3", "16/16", "-1/4", "0/0"):
-        with pytest.raises(ValueError, match=r"^shard"):
-            parse_shard(wrong)
 
 
 # --- samples ---

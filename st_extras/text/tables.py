@@ -1,0 +1,475 @@
+"""Rows of tables and data sets, and which of their columns are read."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from glob import has_magic
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from st_extras.text.files import (
+    KINDS,
+    MAX_LINE,
+    check_decoded,
+    file_kind,
+    is_unpacked,
+    open_binary,
+    open_text,
+    parse_json,
+    read_lines,
+)
+from st_extras.text.folders import files_of_folder, files_of_pattern, find_search_folder
+
+TEXT_COLUMNS = ("sentence", "text", "sentence1", "content", "contents")
+"""Usual names of the column of a text."""
+QUERY_COLUMNS = ("query", "question", *TEXT_COLUMNS)
+"""The same of a query."""
+DOCUMENT_IDS = ("corpus-id", "corpus_id", "document_id", "doc_id", "docid", "pid")
+"""Usual names of the column of a document's id in a file of judgements."""
+QUERY_IDS = ("query-id", "query_id", "qid")
+"""The same of a query's id."""
+
+Rows = Iterator[tuple[str, Any]]
+"""``(place, row)``: the file with its line or row, for messages, and a value for each column, or a text alone."""
+_NAMES_OF_SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
+_BATCH = 1000  # rows of a parquet file or a data set on disk that are read together
+_AHEAD = 8  # rows of a stream that are read together
+_SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column to read.
+
+    Attributes:
+        usual: names that it may have; the first that exists is read.
+        given: its name, if the user gave one: no other is read.
+        option: the argument and the option that give it, for messages: "column (--column)".
+        required: whether a table without it is refused.
+    """
+
+    usual: Sequence[str] = ()
+    given: str | None = None
+    option: str = ""
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file or data set whose rows can be read.
+
+    Attributes:
+        name: what the user called it, or its path.
+        read: returns the names of its columns of strings, if their types are known, and its rows.
+        is_file: whether it is a local file that can be read again.
+        hint: what is wrong if a file of this kind has no such column.
+    """
+
+    name: str
+    read: Callable[[], tuple[Sequence[str], Rows]]
+    is_file: bool = False
+    hint: str = ""
+
+    def rows(self, columns: Mapping[str, Column]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the place of each row, and what it holds in the columns, by the keys of ``columns``.
+
+        A line of a text file or a string in .jsonl is the value of the first of them.
+
+        Raises:
+            ValueError: if a required column does not exist or is there twice, or the file cannot be read.
+        """
+        textual, rows = self.read()
+        chosen: dict[str, str] = {}
+        names: tuple[str, ...] | None = None
+        text = next(iter(columns))
+        for where, row in rows:
+            if not isinstance(row, Mapping):
+                choose_columns(where, (), {key: one for key, one in columns.items() if key != text})
+                yield where, {text: row}
+                continue
+            if tuple(row) != names:
+                place = self.name if names is None else where
+                names = tuple(row)
+                chosen = choose_columns(place, names, columns, textual, self.hint)
+            yield where, {key: row[name] for key, name in chosen.items()}
+
+
+def choose_columns(
+    where: str, available: Iterable[str], columns: Mapping[str, Column], textual: Sequence[str] = (), hint: str = ""
+) -> dict[str, str]:
+    """Return the name of each column that is read; an optional one that does not exist is left out.
+
+    Args:
+        where: the table or row, with which the message begins.
+        available: the names of its columns.
+        columns: which ones to read. The first is, if it has no usual name, the only one of ``textual``.
+        textual: names of columns that hold strings, if that is known.
+        hint: what is said if a required one does not exist.
+
+    Raises:
+        ValueError: if a required one does not exist.
+    """
+    names, chosen = list(available), dict[str, str]()
+    for key, column in columns.items():
+        wanted = column.usual if column.given is None else (column.given,)
+        found = [name for name in wanted if name in names and name not in chosen.values()]
+        if not found and not chosen and column.given is None and len(textual) == 1:
+            found = list(textual)
+        if found:
+            chosen[key] = found[0]
+        elif column.required:
+            has = f"it has {', '.join(map(str, names)) or 'none'}{hint}"
+            remedy = f"; {column.option} can name another" if column.option else ""
+            raise ValueError(f"{where} has no column {' or '.join(wanted)}: {has}{remedy}.")
+    return chosen
+
+
+def text_columns(
+    column: str | None = None, ids: Sequence[str] = (), usual: Sequence[str] = TEXT_COLUMNS, option: str = ""
+) -> dict[str, Column]:
+    """Return the columns of texts, with the titles before them unless ``column`` is given, and their ids."""
+    columns = {"text": Column(usual, column, option or "column (--column)")}
+    if column is None:
+        columns["title"] = Column(("title",), required=False)
+    if ids:
+        columns["id"] = Column(ids, required=False)
+    return columns
+
+
+def text_of(row: Mapping[str, Any]) -> Any:
+    """Return title and text of a row together; in place of a text, a value that is none, to be refused."""
+    if row.get("title") is None:
+        return row["text"]
+    parts = [part for part in (row["title"], row["text"]) if part is not None]
+    wrong = [part for part in parts if not isinstance(part, str)]
+    return wrong[0] if wrong else " ".join(part.strip() for part in parts).strip()
+
+
+# --- what a name stands for ---
+
+
+def open_tables(name: str) -> list[Table]:
+    """Return what ``name`` stands for: one table, or each file of a folder or pattern; of a search folder, its corpus.
+
+    Files are read when their rows are asked for; data sets are found, and downloaded, at once.
+
+    Raises:
+        ValueError: if there is nothing of that name, or it is not clear which files are meant.
+    """
+    if not name.strip():
+        raise ValueError(f"A source of text must be a file, folder, pattern or data set, got {name!r}.")
+    path = Path(name)
+    if "://" in name:
+        rest = name.removeprefix("hf://").removeprefix("datasets/")
+        if name.startswith("hf://") and rest.count("/") <= 1:
+            return [_of_dataset(name, partial(_load_hub, rest, streaming=True))]
+        return [open_file(address) for address in _addresses(name)]
+    if path.is_file() or path.is_fifo():
+        return [open_file(path)]
+    if path.is_dir():
+        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+            return [_of_dataset(name, partial(_load_saved, path))]
+        collection = find_search_folder(path)
+        return [open_file(file) for file in (files_of_folder(path) if collection is None else [collection.corpus])]
+    if has_magic(name):
+        return [open_file(file) for file in files_of_pattern(name)]
+    check_no_missing_file(name)
+    return [_of_dataset(name, partial(_load_hub, name, streaming=False))]
+
+
+def check_no_missing_file(name: str) -> None:
+    """Refuse the name of a file or folder that is not there; a data set's id and a pattern pass.
+
+    Raises:
+        ValueError: with that name.
+    """
+    path = Path(name)
+    looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~"))
+    if (looks_like_file or name.count("/") > 1) and not (path.exists() or "://" in name or has_magic(name)):
+        raise ValueError(f"There is no file {name!r}.")
+
+
+def open_file(path: str | PathLike[str], other: str = ".txt") -> Table:
+    """Return the table of a file by its ending.
+
+    Args:
+        path: a path or an address.
+        other: what a file of any other ending is read as: ".txt", a sentence a line, or ".tsv".
+
+    Raises:
+        ValueError: if its name is that of a copy, or of a file packed in a way that is not read.
+    """
+    name, (kind, packed) = str(path), file_kind(path)
+    if not is_unpacked(path) or (kind == ".parquet" and packed):
+        allowed = "plain" if kind == ".parquet" else "plain, .gz, .bz2 or .xz"
+        raise ValueError(f"{name!r} must be {allowed}, got a file that ends in {packed}: unpack it.")
+    original = file_kind(name.removesuffix("~") if name.endswith("~") else Path(name).with_suffix(""))
+    if not kind and original[0] not in ("", ".txt"):
+        raise ValueError(f"{name!r} looks like a copy of a {original[0]} file: rename it if it shall be read.")
+    kind = other if kind in ("", ".txt") else kind
+    hint = {
+        ".csv": " (its first row must be a header, and its fields separated by commas)",
+        ".tsv": " (its first row must be a header, and its fields separated by tabs)",
+        ".json": " (it must be a list of objects, or hold one a line)",
+    }.get(kind, "")
+    reader = _READERS.get(kind, _lines)
+    return Table(name, lambda: ((), reader(path)) if kind != ".parquet" else _parquet(path), Path(path).is_file(), hint)
+
+
+# --- files ---
+
+
+def _lines(path: str | PathLike[str]) -> Rows:
+    return ((f"{path}, line {number}", line) for number, line in read_lines(path))
+
+
+def _markdown(path: str | PathLike[str]) -> Rows:
+    """Yield the one document of a Markdown file; its path is its id."""
+    yield str(path), {"text": "".join(line for _, line in read_lines(path)), "id": str(path)}
+
+
+def _jsonl(path: str | PathLike[str]) -> Rows:
+    for number, line in read_lines(path):
+        if line.strip():
+            where = f"{path}, line {number}"
+            yield where, parse_json(line, where)
+
+
+def _json(path: str | PathLike[str]) -> Rows:
+    """Yield the objects of a list, or those of lines as in .jsonl, which many programs call .json."""
+    with open_text(path) as stream:
+        start = stream.read(10_000).lstrip()
+        content = start + stream.read() if start.startswith("[") else None
+    if content is not None:
+        check_decoded(content, str(path))
+        yield from ((f"{path}, row {number}", row) for number, row in enumerate(parse_json(content, str(path))))
+        return
+    rows = _jsonl(path)
+    try:
+        first = next(rows, None)
+    except ValueError as error:
+        raise ValueError(f"{path} must be a list of objects, or hold one a line: {error}") from None
+    if first is not None:
+        yield first
+        yield from rows
+
+
+def _csv(path: str | PathLike[str]) -> Rows:
+    return _table(path, _separator(path), quoted=True)
+
+
+def _tsv(path: str | PathLike[str]) -> Rows:
+    return _table(path, "\t", _has_quoted_fields(path))
+
+
+def _table(path: str | PathLike[str], separator: str, quoted: bool) -> Rows:
+    """Yield the rows of a file whose first row names its columns; what is missing at the end of a row is None."""
+    names: list[str] | None = None
+    for where, fields in _records(path, separator, quoted):
+        if names is None:
+            names = fields
+            if any(names.count(name) > 1 for name in names if name):
+                header = "its first row must be a header that names each column once"
+                raise ValueError(f"{path}: {header}, got {', '.join(names)}: add one if that is text.")
+        elif len(fields) > len(names):
+            raise ValueError(
+                f"{where}: a row must have at most {len(names)} fields, one for each column, got {len(fields)}: put a "
+                f"field that holds {_NAMES_OF_SIGNS[separator]} in double quotes."
+            )
+        elif not quoted and len(fields) < len(names) and fields[-1].startswith('"') and fields[-1].count('"') % 2:
+            raise ValueError(
+                f"{where}: a row must have {len(names)} fields, got {len(fields)} and a quote that is not closed on "
+                "its line: save the table as .csv."
+            )
+        else:
+            yield where, dict.fromkeys(names) | dict(zip(names, fields, strict=False))
+
+
+def _records(path: str | PathLike[str], separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place and the fields of each record; lines without any are skipped.
+
+    Args:
+        path: the file.
+        separator: between two fields.
+        quoted: whether a field may be in double quotes, and then hold separators and line ends; else quotes are text.
+    """
+    lines = read_lines(path)
+    if not quoted:
+        for number, line in lines:
+            if content := line.rstrip("\r\n"):
+                yield f"{path}, line {number}", content.split(separator)
+        return
+    csv.field_size_limit(MAX_LINE)  # 131,072 unless it is set
+    reader = csv.reader((line for _, line in lines), delimiter=separator, strict=True)
+    start = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield f"{path}, line {start}", fields
+            start = reader.line_num + 1
+    except csv.Error as error:
+        reason, remedy = str(error), "double a quote that belongs to the text"
+        if reason == "unexpected end of data":
+            reason = "a quote is opened and never closed"
+        elif reason.startswith("new-line character"):
+            reason, remedy = "a carriage return within a line", "put the field that holds it in quotes"
+        raise ValueError(f"{path}, line {start}: {reason}: {remedy}.") from None
+
+
+def _separator(path: str | PathLike[str]) -> str:
+    """Return what separates the fields of a .csv file: commas, or, if its header has none, semicolons or tabs."""
+    header = next((line for _, line in read_lines(path) if line.strip()), "")
+    return next((sign for sign in ",;\t" if sign in header), ",")
+
+
+def _has_quoted_fields(path: str | PathLike[str]) -> bool:
+    """Return whether quotes of a .tsv file enclose fields, as pandas and spreadsheets write it, or are text.
+
+    They enclose fields if all rows can be read so and it matters: a field holds a quote, a tab or a line end.
+    """
+    width, found = 0, False
+    try:
+        for _, fields in islice(_records(path, "\t", quoted=True), _SNIFFED):
+            width = width or len(fields)
+            split = any("\n" in field and "\t" in field for field in fields)  # likely two quotes of two rows
+            if len(fields) != width or split:
+                return False
+            found = found or any(sign in field for field in fields for sign in '"\n\t')
+    except ValueError:
+        return False
+    return found
+
+
+def _parquet(path: str | PathLike[str]) -> tuple[Sequence[str], Rows]:
+    """Return the columns of strings and the rows, with a named index; lists and the like are not read."""
+    import pyarrow  # type: ignore[import-untyped]
+    from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
+
+    try:
+        with open_binary(path) as stream:
+            schema = ParquetFile(stream).schema_arrow
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _unreadable(str(path), error) from error
+    names = [field.name for field in schema if not pyarrow.types.is_nested(field.type)]
+    strings = (pyarrow.string(), pyarrow.large_string())
+    textual = [field.name for field in schema if field.type in strings and not field.name.startswith("__index_level_")]
+    kept = (schema.pandas_metadata or {}).get("index_columns", [])
+    ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
+
+    def rows() -> Rows:
+        number = 0
+        try:
+            with open_binary(path) as stream, ParquetFile(stream, pre_buffer=False, buffer_size=2**20) as file:
+                for batch in file.iter_batches(_BATCH, columns=names):
+                    for row in batch.to_pylist():
+                        index = {one["name"]: one["start"] + number * one["step"] for one in ranges}
+                        yield f"{path}, row {number}", row | index
+                        number += 1
+        except (pyarrow.ArrowException, OSError) as error:
+            raise _unreadable(f"{path}, row {number}", error) from error
+
+    return textual, rows()
+
+
+_READERS: dict[str, Callable[[str | PathLike[str]], Rows]] = {
+    ".md": _markdown,
+    ".jsonl": _jsonl,
+    ".json": _json,
+    ".csv": _csv,
+    ".tsv": _tsv,
+}
+
+
+def _unreadable(where: str, error: Exception) -> ValueError:
+    reason = next(iter(str(error).splitlines()), "no reason given")
+    return ValueError(f"{where}: could not be read ({type(error).__name__}: {reason}).")
+
+
+# --- data sets ---
+
+
+def _of_dataset(name: str, load: Callable[[], Any]) -> Table:
+    try:
+        dataset = load()
+    except Exception as error:
+        reason = str(_unreadable(name, error)).partition("could not be read ")[2]
+        raise ValueError(f"{name!r} is neither a file nor a data set that could be loaded {reason}") from error
+    return Table(name, partial(rows_of_dataset, dataset, name))
+
+
+def rows_of_dataset(dataset: Any, name: str) -> tuple[Sequence[str], Rows]:
+    """Return the columns of strings of a ``datasets.Dataset`` or ``IterableDataset``, and its rows.
+
+    Columns of lists, images and the like are not read.
+    """
+    from datasets import ClassLabel, Value
+
+    features = dataset.features or {}
+    names = [key for key, feature in features.items() if isinstance(feature, Value | ClassLabel)]
+    textual = [key for key in names if features[key].dtype in ("string", "large_string")]
+    is_changed = getattr(dataset, "format", {}).get("type") == "custom"  # by a transform, which may need all columns
+
+    def rows() -> Rows:
+        number = 0
+        try:
+            if not names or is_changed:
+                for number, row in enumerate(dataset):
+                    yield f"{name}, row {number}", row
+                return
+            for batch in dataset.select_columns(names).iter(_BATCH if hasattr(dataset, "__len__") else _AHEAD):
+                for values in zip(*(batch[key] for key in names), strict=True):
+                    yield f"{name}, row {number}", dict(zip(names, values, strict=True))
+                    number += 1
+        except Exception as error:
+            raise _unreadable(f"{name}, after row {number}", error) from error
+
+    if names:
+        return textual, rows()
+    first: Mapping[str, Any] = next(iter(dataset), {})  # of a stream that knows its columns only when it is read
+    return [key for key, value in first.items() if isinstance(value, str)], rows()
+
+
+def _addresses(pattern: str) -> list[str]:
+    """Return the addresses of the files that an address or a pattern of addresses stands for."""
+    if not file_kind(pattern)[0]:
+        raise ValueError(f"expected an address that ends in {', '.join(KINDS)}, got {pattern!r}.")
+    if not has_magic(pattern):
+        return [pattern]
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+    system, path = url_to_fs(pattern)
+    found = sorted(system.unstrip_protocol(file) for file in system.glob(path))
+    if not found:
+        raise ValueError(f"There is no file that matches {pattern!r}.")
+    return found
+
+
+def _load_saved(folder: Path) -> Any:
+    """Return the data set that ``save_to_disk`` wrote, mapped to memory."""
+    from datasets import load_from_disk
+
+    if not (folder / "state.json").is_file():
+        splits = sorted(part.name for part in folder.iterdir() if part.is_dir())
+        raise ValueError(
+            f"it has the splits {', '.join(splits)}: give one of its folders, as in '{folder / splits[0]}'"
+        )
+    return load_from_disk(str(folder))
+
+
+def _load_hub(name: str, *, streaming: bool) -> Any:
+    """Return a split of a data set of the Hub: ``owner/name``, ``...:split`` or ``...:configuration:split``."""
+    from datasets import load_dataset
+
+    repository, *rest = name.split(":")
+    if len(rest) > 2:
+        raise ValueError("expected owner/name, owner/name:split or owner/name:configuration:split")
+    options: dict[str, Any] = {"name": rest[0]} if len(rest) == 2 else {}
+    options |= {"streaming": True} if streaming else {}
+    repository, _, revision = repository.partition("@")
+    options |= {"revision": revision} if revision else {}
+    return load_dataset(repository, split=(rest[-1] if rest else "") or "train", **options)

@@ -1,0 +1,242 @@
+"""Tables as people write them: what is read is what stood in the cell, and a fault is one sentence with its remedy."""
+
+import csv
+import gzip
+import io
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from st_extras.evaluation import load_labeled_texts, load_sts
+from st_extras.text.corpus import read_sentences
+from st_extras.text.documents import read_documents, read_queries
+from st_extras.text.tables import Column, open_file
+from tests.helpers import write
+
+TEXTS = [
+    "NA",
+    "null",
+    "None",
+    "1.0",
+    "007",
+    'he said "no"',
+    "a, b; c",
+    "two\nlines",
+    "a\ttab",
+    "x" * 200_000,
+    "naïve ß",
+    "True",
+]
+"""What readers of tables change, cut or drop."""
+IDS = [f"{number:03}" for number in range(len(TEXTS))]
+FRAME = pd.DataFrame({"id": IDS, "text": TEXTS})
+
+
+def written(name: str, frame: pd.DataFrame = FRAME) -> bytes:
+    """A table as pandas writes it."""
+    data = io.BytesIO()
+    if "parquet" in name:
+        frame.to_parquet(data)
+        return data.getvalue()
+    if "json" in name:
+        text = frame.to_json(orient="records", lines="jsonl" in name)
+    else:
+        separator = {"semicolon.csv": ";", "tab.csv": "\t", "a.tsv": "\t", "a.tsv.gz": "\t", "utf16.tsv": "\t"}.get(
+            name, ","
+        )
+        text = frame.to_csv(index=False, sep=separator)
+    content = text.encode({"utf16.tsv": "utf-16", "bom.csv": "utf-8-sig"}.get(name, "utf8"))
+    return gzip.compress(content) if name.endswith("gz") else content
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.csv",
+        "semicolon.csv",
+        "tab.csv",
+        "a.tsv",
+        "a.tsv.gz",
+        "a.csv.gz",
+        "bom.csv",
+        "utf16.tsv",
+        "a.jsonl",
+        "a.json",
+        "a.parquet",
+    ],
+)
+def test_cells_are_read_as_they_were_written(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(written(name))
+    assert read_documents(path) == (IDS, TEXTS)
+    assert read_sentences(path) == TEXTS
+    labelled = load_labeled_texts(path, label_column="id")
+    assert (labelled.texts, labelled.labels) == (TEXTS, IDS)
+
+
+# --- quotes of .tsv files ---
+
+
+@pytest.mark.parametrize("columns", [["id", "text"], ["text", "id"], ["text"]])
+def test_a_field_of_several_lines_is_one_document_of_a_tsv(tmp_path, columns):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(written("a.tsv", FRAME[columns]))
+    assert read_documents(path)[1] == TEXTS
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        '"one\t1\ntwo"\t2',
+        '"all of it"\t1',
+        '5" and 6"\t1',
+        '"a" and "b"\t1',
+        '""a"" b\t1',
+        '"one\t1\ntwo\t2\n"three\t3',
+    ],
+)
+def test_quotes_that_are_text_stay_and_swallow_no_row(tmp_path, rows):
+    path = write(tmp_path / "a.tsv", f"text\tid\n{rows}\n")
+    assert read_documents(path)[1] == [row.split("\t")[0] for row in rows.split("\n")]
+
+
+def test_a_quoted_field_that_comes_too_late_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("st_extras.text.tables._SNIFFED", 3)
+    rows = "".join(f"{number}\ttext\n" for number in range(9))
+    with pytest.raises(ValueError, match=r"a\.tsv, line 11: .* save the table as \.csv"):
+        read_documents(write(tmp_path / "a.tsv", f'id\ttext\n{rows}9\n"more\nlines"\n'))
+
+
+# --- parquet ---
+
+
+@pytest.mark.parametrize("ids", [[5, 6, 7], [0, 1, 2], [7, 3, 5], ["b", "a", "c"], [4, 2, 0]])
+@pytest.mark.parametrize("name", ["id", "_id"])
+def test_a_named_index_holds_the_ids(tmp_path, ids, name):
+    frame = pd.DataFrame({"text": ["one", "two", "three"]}, index=pd.Index(ids, name=name))
+    for kept in (
+        frame,
+        frame if isinstance(ids[0], str) else frame.set_axis(pd.RangeIndex(ids[0], ids[0] + 3, name=name)),
+    ):
+        kept.to_parquet(tmp_path / "a.parquet")
+        assert read_documents(tmp_path / "a.parquet")[0] == [str(one) for one in kept.index]
+
+
+def test_a_consecutive_index_goes_on_after_many_rows(tmp_path):
+    frame = pd.DataFrame({"text": [f"text {i}" for i in range(2500)]}, index=pd.RangeIndex(10, 5010, 2, name="id"))
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert read_documents(tmp_path / "a.parquet") == (list(map(str, frame.index)), frame["text"].tolist())
+
+
+def test_an_index_without_a_name_is_no_id(tmp_path):
+    pd.DataFrame({"review": ["one", "two"]}, index=["x", "y"]).to_parquet(tmp_path / "a.parquet")
+    assert read_documents(tmp_path / "a.parquet") == (["0", "1"], ["one", "two"])
+
+
+def test_columns_of_lists_are_not_read(tmp_path):
+    pd.DataFrame({"text": ["one"], "embedding": [[0.5, 1.0]]}).to_parquet(tmp_path / "a.parquet")
+    assert read_sentences(tmp_path / "a.parquet") == ["one"]
+    with pytest.raises(ValueError, match="has no column embedding: it has text;"):
+        read_sentences(tmp_path / "a.parquet", column="embedding")
+
+
+# --- what is wrong ---
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "one,one\ntwo,three\n", "its first row must be a header that names each column once, got one, one"),
+        (
+            "a.csv",
+            "id,text\n1,a, b\n",
+            r"line 2: a row must have at most 2 fields, .*3: put a field that holds a comma",
+        ),
+        ("a.csv", 'id,text\n1,"a\n', "line 2: a quote is opened and never closed"),
+        ("a.csv", 'id,text\n1,"a" b\n', "line 2: .*double a quote that belongs to the text"),
+        ("a.tsv", "id\ttext\n1\ta\tb\n", "line 2: a row must have at most 2 fields, .*a tab in double quotes"),
+        (
+            "a.csv",
+            "id,body\n1,a\n",
+            r"no column sentence .*: it has id, body .*header.*; column \(--column\) can",
+        ),
+        (
+            "a.json",
+            '{"version": 1, "data": [{"text": "a"}]}',
+            "no column .*: it has version, data .*must be a list of",
+        ),
+        (
+            "a.json",
+            '{\n"data": [\n{"text": "a"}]}',
+            "must be a list of objects, or hold one .*line 1: not JSON",
+        ),
+        ("a.json", "[1, 2]", "row 0: expected a sentence, got 1"),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n{"text": null}\n',
+            "line 2: .* got None: leave its row out, or fill it",
+        ),
+        ("a.parquet", "PAR1 nothing PAR1", "could not be read"),
+        ("a.parquet.gz", "", r"must be plain, got a file that ends in \.gz: unpack it"),
+    ],
+)
+def test_a_fault_is_one_sentence(tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        read_sentences(write(tmp_path / name, content))
+    assert str(tmp_path / name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_a_large_json_that_is_no_list_is_refused_in_our_words(tmp_path, caplog):
+    path = write(tmp_path / "a.json", json.dumps({"meta": {}, "data": [{"text": "a" * 100}] * 200_000}))
+    with pytest.raises(ValueError, match=r"a\.json has no column .*must be a list of objects, or hold one a line"):
+        read_sentences(path)
+    assert not caplog.messages
+
+
+# --- queries, pairs and labels ---
+
+
+@pytest.mark.parametrize("column", ["query", "question", "sentence", "text"])
+def test_queries_have_usual_names_of_their_own(tmp_path, column):
+    path = write(tmp_path / "a.csv", f"qid,{column},notes\n1,one,two\n")
+    assert read_queries(path) == (["1"], ["one"])
+    with pytest.raises(ValueError, match=r"no column .* or question or .*; column \(--query-column\) can name"):
+        read_queries(write(tmp_path / "b.csv", "qid,asked\n1,one\n"))
+    assert read_queries(tmp_path / "b.csv", column="asked") == (["1"], ["one"])
+
+
+def test_missing_columns_of_labels_name_their_options(tmp_path):
+    path = write(tmp_path / "a.csv", "topic,body\na,one\n")
+    with pytest.raises(ValueError, match=r"it has topic, body.*; text_column \(--text-column\) can name another"):
+        load_labeled_texts(path)
+    with pytest.raises(ValueError, match=r"no column label: .*; label_column \(--label-column\) can name another"):
+        load_labeled_texts(path, text_column="body")
+    with pytest.raises(ValueError, match="has no column label"):
+        load_labeled_texts(write(tmp_path / "b.jsonl", '"only a text"\n'))
+
+
+def test_a_file_is_opened_once_for_all_columns(tmp_path, monkeypatch):
+    opened: list[Any] = []
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": f"{i}", "label": i % 2}) + "\n" for i in range(9)))
+    read = open_file(path).rows({"text": Column(("text",)), "label": Column(("label",))})
+    monkeypatch.setattr("builtins.open", lambda *given, _open=open: opened.append(given) or _open(*given))
+    assert [row for _, row in read] == [{"text": f"{i}", "label": i % 2} for i in range(9)]
+    assert len(opened) == 1
+
+
+def test_a_title_is_no_text_of_its_own_twice(tmp_path):
+    pd.DataFrame({"title": ["one"], "stars": [3]}).to_parquet(tmp_path / "a.parquet")
+    assert read_sentences(tmp_path / "a.parquet") == ["one"]
+
+
+def test_pairs_may_hold_quotes(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    rows = [("score", "sentence1", "sentence2"), (5, 'the "cat" sat', "two\nlines"), (1, "a", "b")]
+    with open(path, "w", newline="") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(rows)
+    data = load_sts("mine", path)
+    assert (data.sentences1, data.sentences2) == (['the "cat" sat', "a"], ["two\nlines", "b"])
