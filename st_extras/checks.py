@@ -124,9 +124,10 @@ def check_count(name: str, value: Any, at_least: int = 0, at_most: int | None = 
     """Return ``value`` as an int if it is a whole number between ``at_least`` and ``at_most`` (None: no limit).
 
     Raises:
-        ValueError: if it is not.
+        ValueError: if it is not, or a float: 3.0 would pass here, and fail where something is cut or repeated 3 times.
     """
-    if not _is_number(value) or value < at_least or int(value) != value or (at_most is not None and value > at_most):
+    whole = _is_number(value) and isinstance(value, Integral)
+    if not whole or value < at_least or (at_most is not None and value > at_most):
         allowed = f">= {at_least}" if at_most is None else f"between {at_least} and {at_most}"
         raise ValueError(f"{name} must be a whole number {allowed}, got {shown(value)}.")
     return int(value)

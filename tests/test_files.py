@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
@@ -16,13 +15,9 @@ from safetensors.torch import save_file
 from st_extras import files
 from st_extras.files import (
     Expected,
-    RowFile,
-    checked_rows,
-    map_rows,
     one_writer,
     read_checked_json,
     read_tensors,
-    require_whole,
     whole_file,
     write_checked_json,
     write_tensors,
@@ -66,9 +61,8 @@ def half_of_safetensors(_: object, path: Path, __: object) -> None:
     [
         (lambda path: write_checked_json(path, "kind", {}), (os, "fsync"), no_space),
         (lambda path: write_tensors(path, {}), (files, "save_file"), half_of_safetensors),
-        (lambda path: written(path.with_name("rows"), rows(1)), (os, "fsync"), no_space),
     ],
-    ids=["json", "tensors", "rows"],
+    ids=["json", "tensors"],
 )
 def test_a_full_disk_names_the_file(path, monkeypatch, write: Callable[[Path], None], place: Any, fault: Any):
     path.write_bytes(b"earlier")
@@ -160,104 +154,8 @@ def test_damage_of_tensors_is_seen(path):
         read(path.parent)
 
 
-# --- rows ---
-
-KIND = "rows of a test, version 1"
-
-
-def differing(known: dict[str, Any], given: dict[str, Any]) -> list[str]:
-    return sorted(key for key in known.keys() | given.keys() if known.get(key) != given.get(key))
-
-
-def rows(*numbers: int, width: int = 3) -> np.ndarray:
-    vectors = np.array([[number] * width for number in numbers], np.float32)
-    fields = [("key", "S4"), ("vector", "<f4", (width,))]
-    return checked_rows(fields, key=[b"%d" % n for n in numbers], vector=vectors)
-
-
-def written(path: Path, *blocks: np.ndarray, settings: dict[str, Any] | None = None) -> None:
-    with RowFile.open(path, KIND, settings or {"a": 1}, differing) as file:
-        for block in blocks:
-            file.append(block)
-        file.commit(read=7)
-
-
-def numbers(found: np.ndarray) -> list[float]:
-    return [float(vector[0]) for vector in found["vector"]]
-
-
-def test_rows_are_appended_and_read_and_those_not_committed_cut_off(path):
-    with RowFile.open(None, KIND, {"a": 1}, differing) as file:
-        file.append(rows(1, 2))
-        file.append(rows(3))
-        assert numbers(file.rows()) == [1, 2, 3]
-    written(path, rows(1, 2), rows(3))
-    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
-        file.append(rows(9))
-    (path / ".rows.json.1.partial").write_text("half")  # of a process that was killed
-    mapped, settings, state = map_rows(path, KIND)
-    assert isinstance(mapped, np.memmap)
-    assert (numbers(mapped), mapped["key"].tolist()) == ([1, 2, 3], [b"1", b"2", b"3"])
-    assert (settings, state) == ({"a": 1}, {"read": 7})
-    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
-        assert [numbers(block) for block in file.blocks(2)] == [[1, 2], [3]]
-        assert file.state == {"read": 7}
-        file.append(rows(4))
-        file.commit(read=8)
-    assert numbers(map_rows(path, KIND)[0]) == [1, 2, 3, 4]
-    assert sorted(file.name for file in path.iterdir()) == ["rows.bin", "rows.json"]
-
-
-@pytest.mark.parametrize("place", ["key", "vector", "check"])
-def test_a_damaged_row_is_seen(path, place):
-    written(path, rows(1, 2, 3))
-    size, offset = rows(1).dtype.itemsize, rows(1).dtype.fields[place][1]
-    content = bytearray((path / "rows.bin").read_bytes())
-    content[size + offset] ^= 1
-    (path / "rows.bin").write_bytes(content)
-    mapped = map_rows(path, KIND)[0]
-    assert numbers(require_whole(mapped[[0, 2]], path)) == [1, 3]
-    with pytest.raises(ValueError, match=rf"^'{re.escape(str(path))}' holds a damaged row"):
-        require_whole(mapped, path)
-    with RowFile.open(path, KIND, {"a": 1}, differing) as file, pytest.raises(ValueError, match="damaged row"):
-        list(file.blocks(2))
-
-
-@pytest.mark.parametrize(("file", "kept"), [("rows.bin", 9), ("rows.json", 40)])
-def test_a_shortened_file_is_refused_by_name(path, file, kept):
-    written(path, rows(1, 2))
-    (path / file).write_bytes((path / file).read_bytes()[:kept])
-    for use in (lambda: map_rows(path, KIND), lambda: written(path, rows(3))):
-        with pytest.raises(ValueError, match=rf"^'{re.escape(str(path / file))}' must "):
-            use()
-
-
-def test_what_a_folder_of_rows_refuses(path):
-    written(path, rows(1), settings={"a": 1, "b": None})
-    with pytest.raises(ValueError, match=r"^folder must .* with another a, c"):
-        written(path, rows(1), settings={"a": 2, "b": None, "c": 1})
-    with pytest.raises(ValueError, match="must be another kind"):
-        map_rows(path, "another kind")
-    with pytest.raises(ValueError, match="must get rows of"):
-        written(path, rows(1, width=4), settings={"a": 1, "b": None})
-    with pytest.raises(ValueError, match=r"^folder must be new"), RowFile.open(path, KIND, {}, differing, new=True):
-        pass
-    (path.parent / "rows.bin").write_text("somebody's")
-    for wrong in (path.parent, path.parent / "rows.bin", path.parent / "none" / "rows"):
-        with pytest.raises(ValueError, match=r"^folder must be new or empty"):
-            written(wrong, rows(1))
-        with pytest.raises(ValueError, match="got another one or an empty one"):
-            map_rows(wrong, KIND)
-    assert (path.parent / "rows.bin").read_text() == "somebody's"
-
-
 def test_one_process_writes_at_a_time(path):
-    with RowFile.open(path, KIND, {"a": 1}, differing) as file:
-        file.append(rows(1))
-        with pytest.raises(ValueError, match=r"^folder must have one writer"):
-            written(path, rows(2))
-        file.commit()
-    written(path, rows(2))
-    assert len(map_rows(path, KIND)[0]) == 2
-    with one_writer(path), one_writer(path.parent):
+    with one_writer(path), one_writer(path.parent), pytest.raises(ValueError, match="one writer"), one_writer(path):
+        pass
+    with one_writer(path):
         pass

@@ -342,9 +342,3 @@ Dtype = Annotated[
     Literal["float32", "bfloat16", "float16"] | None,
     typer.Option(help="What the weights are loaded as; default: what they were saved as.", rich_help_panel=ENCODER),
 ]
-LengthBuckets = Annotated[
-    int | None,
-    typer.Option(
-        help="Encode each batch as N groups of similar length, to save padding; try 4.", min=1, rich_help_panel=ENCODER
-    ),
-]

@@ -66,7 +66,6 @@ def train(
     dropout: options.Dropout = None,
     prompt_template: options.PromptTemplate = None,
     dtype: options.Dtype = None,
-    length_buckets: options.LengthBuckets = None,
     keep_duplicates: Annotated[
         bool,
         typer.Option(
@@ -117,7 +116,7 @@ def train(
     from datasets import disable_progress_bars
 
     from st_extras import evaluation
-    from st_extras.encoders import load_encoder, use_length_buckets
+    from st_extras.encoders import load_encoder
     from st_extras.encoders.adapters import lora_config
     from st_extras.text.corpus import stream_sentences
     from st_extras.training import check_output, train_encoder
@@ -175,8 +174,6 @@ def train(
     description = advice.described_text(sentences)
     if dev == UNLABELED:
         evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
-    if length_buckets is not None:
-        use_length_buckets(model, length_buckets)
     if not shows_bars(quiet, as_json):
         disable_progress_bars()
     rows = sentences if masking is None else objectives.masked_rows(masking, sentences, processes)

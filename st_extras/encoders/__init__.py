@@ -2,8 +2,7 @@
 
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.frozen import FrozenEncoder
-from st_extras.encoders.length_buckets import use_length_buckets
 from st_extras.encoders.loading import load_encoder
 from st_extras.encoders.momentum import MomentumEncoder
 
-__all__ = ["EmbeddingTable", "FrozenEncoder", "MomentumEncoder", "load_encoder", "use_length_buckets"]
+__all__ = ["EmbeddingTable", "FrozenEncoder", "MomentumEncoder", "load_encoder"]

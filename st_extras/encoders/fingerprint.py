@@ -62,12 +62,3 @@ class EncoderFingerprint:
     def read(cls, written: Mapping[str, Any]) -> EncoderFingerprint:
         """Return the fingerprint that :meth:`written` gave."""
         return cls(written["prompt"], written["max_seq_length"], torch.tensor(written["probes"]))
-
-
-def differing_settings(known: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """Return the names of the settings that differ; a "guide" differs if it is another encoder, whatever its name."""
-    other = sorted(key for key in known.keys() | given.keys() if known.get(key) != given.get(key))
-    if "guide" in other and "guide" in known.keys() & given.keys():
-        difference = EncoderFingerprint.read(known["guide"]).difference(EncoderFingerprint.read(given["guide"]))
-        other = [f"guide ({difference})" if key == "guide" else key for key in other if difference or key != "guide"]
-    return other

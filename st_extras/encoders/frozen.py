@@ -20,7 +20,6 @@ from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_count, shown
 from st_extras.encoders.distributed import device_pool
-from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 from st_extras.encoders.loading import load_encoder
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features, reported_prompt_length, token_rows
@@ -157,14 +156,6 @@ class TextGuide:
         """Return the token ids of each text, as the trained model's tokenizer gives them."""
         batches = (list(texts[start : start + self.batch_size]) for start in range(0, len(texts), self.batch_size))
         return [key for batch in batches for key in token_rows(self.model.preprocess(batch, prompt=self.prompt))]
-
-    def settings(self) -> dict[str, Any]:
-        """Return what keys and embeddings depend on: prompt, length, and the guide's name and fingerprint."""
-        found = EncoderFingerprint(
-            default_prompt(self.guide) or "", str(self.guide.max_seq_length), self._encoded(list(PROBES))
-        )
-        guide = {"name": guide_name(self.guide), **found.written()}
-        return {"prompt": self.prompt, "max_seq_length": self.model.max_seq_length, "guide": guide}
 
     def _encoded(self, texts: list[str]) -> Tensor:
         options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress_bar": False, "convert_to_tensor": True}

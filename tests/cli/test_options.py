@@ -97,12 +97,11 @@ ENCODED: dict[str, Any] = {"device": {"encode_options": {"device": ["a", "b"], "
 LINES: dict[str, dict[str, dict[str, Any]]] = {
     f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --test T --batch-size 7"
     " --mini-batch-size 5 --lr 0.5 --loss-lr 0.25 --steps 11 --eval-steps 12 --patience 3 --max-length 9 --pooling cls"
-    " --layers 1 --dropout 0.25 --prompt-template 'a {} b' --dtype bfloat16 --length-buckets 5 --keep-duplicates"
+    " --layers 1 --dropout 0.25 --prompt-template 'a {} b' --dtype bfloat16 --keep-duplicates"
     " --set temperature=0.3 --seed 13 --lora 8 --gradient-checkpointing --resume --force --overwrite --quiet": {
         "dev": {"source": "D", "evaluator": ("X", "D"), "data": TEXT},
         "dev_set": {"names": "X"},
         "test": {"source": "T", "names": SEVEN_STS},
-        "length_buckets": {"buckets": 5},
         "keep_duplicates": {"no_duplicates": False},
         "set_": {"temperature": 0.3},
         "quiet": {"show_progress_bar": False, "called": "disable_progress_bars"},
@@ -275,7 +274,6 @@ def calls(run, monkeypatch):
         "st_extras.encoders:load_encoder",
         lambda path, prompts=None, default_prompt_name=None, **_: Model(path, prompts or {}, default_prompt_name),
     )
-    on("st_extras.encoders:use_length_buckets")
     on(
         "st_extras.encoders:EmbeddingTable.compute",
         lambda complementary_model, sentences, **_: (complementary_model.path, sentences),

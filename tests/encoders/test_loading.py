@@ -20,7 +20,6 @@ from transformers import AutoModel
 import st_extras
 from st_extras.encoders.adapters import adapted
 from st_extras.encoders.dropout import set_dropout
-from st_extras.encoders.length_buckets import use_length_buckets
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from st_extras.encoders.prompt_template import set_prompt_template
 from st_extras.encoders.structure import token_embedding_dimension
@@ -225,7 +224,6 @@ def test_options_are_checked(folder, option, value):
         lambda model: keep_layers(model, 1),
         lambda model: set_dropout(model, 0.1),
         lambda model: set_prompt_template(model, "{} is"),
-        use_length_buckets,
         lambda model: adapted(model, 2).__enter__(),
         token_embedding_dimension,
     ],

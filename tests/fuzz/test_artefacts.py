@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from st_extras.encoders import EmbeddingTable
 from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES
@@ -83,24 +82,19 @@ def _other_tensors(draw: st.DrawFn, tensors: dict[str, Tensor]) -> dict[str, Ten
 
 @functools.cache
 def _artefacts() -> dict[str, Artefact]:
-    encoder, folder, table = world.encoder(), world.new_folder(), world.new_folder() / "table"
+    encoder, folder = world.encoder(), world.new_folder()
     world.table().save(folder / "table.json")
-    EmbeddingTable.compute(encoder, encoder, SENTENCES, show_progress_bar=False, folder=table)
     searched = world.new_folder() / "search"
     HybridSearch(encoder, SENTENCES, bm25_weight=0.1).save(searched)
 
     def counted(copy: Path) -> Any:
         return [FrequencyTable.load(copy / "table.json", encoder.tokenizer).num_seen]
 
-    def looked_up(copy: Path) -> Any:
-        return EmbeddingTable.load(copy)(encoder.preprocess(SENTENCES))
-
     def search(copy: Path) -> Any:
         return [hit["score"] for hit in HybridSearch.load(copy, encoder).search("a cat")[0]]
 
     found: list[Artefact] = [
         (folder, "table.json", counted),
-        *((table, file, looked_up) for file in ("rows.json", "index.bin", "rows.bin")),
         *((searched, str(file.relative_to(searched)), search) for file in searched.rglob("*") if file.is_file()),
     ]
     return {f"{folder.name}/{file}": (folder, file, use) for folder, file, use in found}

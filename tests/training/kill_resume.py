@@ -1,7 +1,7 @@
 """Kill work at random moments, resume it, and compare what it saved with that of an uninterrupted run.
 
 ``python -m tests.training.kill_resume --kills 40`` trains all losses with and without an evaluator,
-``... --kills 30 adapt search table`` adapts, also for search, and computes an EmbeddingTable; it exits with 1 if
+``... --kills 30 adapt search`` adapts, also for search; it exits with 1 if
 something resumed ended otherwise. About half of the kills hit a file operation (opening, moving or removing a file),
 the others any moment. It prints how each ended.
 """
@@ -27,7 +27,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import AdaptationOptions, adapt, adapt_search
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
-from st_extras.encoders import embedding_store, embedding_table
+from st_extras.encoders import embedding_store
 from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
 from st_extras.training import train_encoder
 from tests.adaptation.texts import topical
@@ -40,7 +40,7 @@ LOSSES = {
     "simcse": CASES["simcse, head"], "dclr": CASES["dclr"], "adcse": CASES["adcse"],
     "slt_fai": CASES["slt-fai over consert"], "paser": CASES["paser"],
 }  # fmt: skip
-WORKS = (*LOSSES, "adapt", "search", "table")
+WORKS = (*LOSSES, "adapt", "search")
 
 
 class Operations:
@@ -98,13 +98,6 @@ def adapt_to_search(model: SentenceTransformer, alone: bool, output: str, resume
     adapt_search(model, texts, output, queries=queries, keep_index=alone, options=options)
 
 
-def compute_table(model: SentenceTransformer, half: bool, output: str, resume: bool) -> None:
-    """The same call resumes."""
-    embedding_table.CHUNK = 64
-    options: dict[str, Any] = {"folder": output, "dtype": "float16" if half else "float32", "batch_size": 4}
-    embedding_table.EmbeddingTable.compute(model, model, topical(600).texts, show_progress_bar=False, **options)
-
-
 def work(name: str, dev: bool, output: Path, encoder: Path, kill: str, resume: bool) -> None:
     """Do one short piece of work, and die where ``kill`` says: "none", "time:SECONDS" or "file:N" (the Nth)."""
     torch.set_num_threads(1)
@@ -117,7 +110,7 @@ def work(name: str, dev: bool, output: Path, encoder: Path, kill: str, resume: b
         timer.daemon = True
         timer.start()
     began = time.perf_counter()
-    works: dict[str, Any] = {"adapt": adapt_to_text, "search": adapt_to_search, "table": compute_table}
+    works: dict[str, Any] = {"adapt": adapt_to_text, "search": adapt_to_search}
     chosen = works.get(name) or functools.partial(train, name)
     chosen(model, dev, str(output), resume)
     sys.stdout.write(f"{operations.count} operations in {time.perf_counter() - began} s\n")
@@ -165,7 +158,7 @@ def worker(folder: Path, name: str, dev: bool, output: Path, kill: str, *, resum
 
 
 def digest(output: Path) -> str:
-    """Of the weights, or of a table's rows."""
+    """Of the weights."""
     found = [path for path in sorted(output.rglob("*")) if path.suffix in (".safetensors", ".bin")]
     return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()
 
