@@ -51,7 +51,7 @@ def described_lora(lora: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def adapted(
+def lora_adapters(
     model: SentenceTransformer, lora: int | Mapping[str, Any] | LoraConfig | None
 ) -> Iterator[Callable[[], None]]:
     """Give a model's transformer LoRA adapters, unless ``lora`` is None, and yield a function that merges them.

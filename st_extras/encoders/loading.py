@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -136,18 +136,26 @@ def _load(path: str, device: str | None, options: dict[str, Any]) -> SentenceTra
     check_complete(folder)
     if folder.is_file():
         raise ValueError(f"{path!r} is a file: give the encoder's folder or hub id.")
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
-            model = SentenceTransformer(path, device=device, **options)
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-        raise ValueError(
-            f"{path!r} could not be loaded as an encoder: {type(error).__name__}: {reason.rstrip('.')}."
-        ) from error
+    with loading_errors(path), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
+        model = SentenceTransformer(path, device=device, **options)
     warn_of_missing_weights(model, path)
     name_prompts(model)
     return model
+
+
+@contextmanager
+def loading_errors(path: str) -> Iterator[None]:
+    """Raise whatever goes wrong while an encoder is loaded as a ValueError of one line, which names the path."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or ["no reason given"]
+        reason = " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split()).rstrip(".")
+        where = "" if Path(path).exists() else "there is no such folder, and from the hub: "
+        raise ValueError(
+            f"{path!r} could not be loaded as an encoder: {where}{type(error).__name__}: {reason}."
+        ) from error
 
 
 def warn_of_missing_weights(model: SentenceTransformer, path: str | PathLike[str]) -> None:

@@ -9,7 +9,14 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 
 from st_extras.encoder_names import find_encoder
-from st_extras.encoders.loading import check_complete, check_pooling, check_pools, place_of, warn_of_missing_weights
+from st_extras.encoders.loading import (
+    check_complete,
+    check_pooling,
+    check_pools,
+    loading_errors,
+    place_of,
+    warn_of_missing_weights,
+)
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.modules.masked_pooling import MaskedCopyPooling
 from st_extras.modules.partial_mask import PartialMaskTransformer
@@ -38,8 +45,9 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
     check_complete(Path(path))
     check_pools(path, kwargs)
     classes = {f"{module.__module__}.{module.__name__}": module for module in _MODULES}
-    # no public argument of SentenceTransformer allows known modules without allowing any code in the folder
-    model = SentenceTransformer._load_with_module_classes(path, classes, **kwargs)
+    with loading_errors(path):
+        # no public argument of SentenceTransformer allows known modules without allowing any code in the folder
+        model = SentenceTransformer._load_with_module_classes(path, classes, **kwargs)
     warn_of_missing_weights(model, path)
     check_pooling(model, path)
     fix_padding_side(model)

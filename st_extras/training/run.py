@@ -19,7 +19,7 @@ from torch import nn
 from transformers import TrainerCallback, set_seed
 
 from st_extras.checks import check_bool, check_count, check_instance, check_positive
-from st_extras.encoders.adapters import adapted, described_lora, trained_state
+from st_extras.encoders.adapters import described_lora, lora_adapters, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.training.arguments import (
     batch_sampler,
@@ -184,7 +184,7 @@ def train_encoder(
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
-    with adapted(model, lora) as merge_adapters:
+    with lora_adapters(model, lora) as merge_adapters:
         warn_of_half_precision(model)
         made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is made: it may raise
         check_instance("loss, or what it returns,", made, nn.Module)

@@ -7,7 +7,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
 from st_extras.encoders import load_encoder
-from st_extras.encoders.adapters import adapted, trained_state
+from st_extras.encoders.adapters import lora_adapters, trained_state
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
@@ -38,7 +38,7 @@ def test_merged_is_the_sum_by_hand(tmp_path, encoder, kind):
     layers = {
         name for name, module in model[0].auto_model.named_modules() if type(module).__name__ in ("Linear", "Conv1D")
     }
-    with adapted(model, 4) as merge:
+    with lora_adapters(model, 4) as merge:
         np.testing.assert_array_equal(model.encode(SENTENCES), before)
         expected = moved(model)
         assert {name.removesuffix(".weight") for name in expected} == layers
@@ -61,7 +61,7 @@ def test_only_adapters_and_what_follows_the_transformer_are_trained(encoder):
     dense.register_buffer("steps", torch.zeros(1))
     model = SentenceTransformer(modules=[*encoder, dense], device="cpu")
     model[0].auto_model.requires_grad_(False)
-    with adapted(model, 2):
+    with lora_adapters(model, 2):
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         assert {name for name in trained if ".lora_" not in name} == {"2.linear.weight", "2.linear.bias"}
         assert {*trained, "2.steps"} <= trained_state(model).keys()
@@ -72,13 +72,13 @@ def test_only_adapters_and_what_follows_the_transformer_are_trained(encoder):
 
 def test_adapted_removes_what_was_not_merged(encoder):
     plain = snapshot(encoder)
-    with adapted(encoder, 2):
+    with lora_adapters(encoder, 2):
         moved(encoder)
     assert differing(plain, snapshot(encoder)) == set()
 
 
 def test_adapters_of_half_precision_weights_are_in_full_precision(encoder):
-    with adapted(encoder.bfloat16(), 2):
+    with lora_adapters(encoder.bfloat16(), 2):
         assert {p.dtype for p in encoder.parameters() if p.requires_grad} == {torch.float32}
         assert {p.dtype for p in encoder.parameters() if not p.requires_grad} == {torch.bfloat16}
     assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
@@ -87,9 +87,9 @@ def test_adapters_of_half_precision_weights_are_in_full_precision(encoder):
 @pytest.mark.parametrize("lora", [0, True, {"r": 2, "target_modules": ["nothing"]}])
 def test_what_is_refused(encoder, lora):
     plain = snapshot(encoder)
-    with pytest.raises(ValueError, match=r"lora|target"), adapted(encoder, lora):
+    with pytest.raises(ValueError, match=r"lora|target"), lora_adapters(encoder, lora):
         pass
     assert differing(plain, snapshot(encoder)) == set()
     assert all(parameter.requires_grad for parameter in encoder.parameters())
-    with adapted(encoder, 2), pytest.raises(ValueError, match=r"^lora needs a model without adapters"):
-        adapted(encoder, 2).__enter__()
+    with lora_adapters(encoder, 2), pytest.raises(ValueError, match=r"^lora needs a model without adapters"):
+        lora_adapters(encoder, 2).__enter__()

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 import st_extras
-from st_extras.encoders.adapters import adapted
+from st_extras.encoders.adapters import lora_adapters
 from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from st_extras.encoders.prompt_template import set_prompt_template
@@ -224,7 +224,7 @@ def test_options_are_checked(folder, option, value):
         lambda model: keep_layers(model, 1),
         lambda model: set_dropout(model, 0.1),
         lambda model: set_prompt_template(model, "{} is"),
-        lambda model: adapted(model, 2).__enter__(),
+        lambda model: lora_adapters(model, 2).__enter__(),
         token_embedding_dimension,
     ],
 )

@@ -90,17 +90,14 @@ def saved(whole, tmp_path):
 def test_wrong_files_are_refused(saved):
     path = saved / REPAL / "config.json"
     text = path.read_text("utf8")
-    for changes, error, message in (
-        ({"lambda_1": "0.5"}, ValueError, "lambda_1 must be between 0"),
-        ({"surprise": 2}, TypeError, "surprise"),
-    ):
+    for changes, message in (({"lambda_1": "0.5"}, "lambda_1 must be between 0"), ({"surprise": 2}, "surprise")):
         path.write_text(json.dumps(json.loads(text) | changes), "utf8")
-        with pytest.raises(error, match=message):
+        with pytest.raises(ValueError, match=rf"^'.*saved' could not be loaded .*{message}"):
             load(str(saved), device="cpu")
     path.write_text(text, "utf8")
     path = saved / REPAL / "model.safetensors"
     save_file({"corpus_mean": load_file(path)["corpus_mean"][:5].contiguous()}, path)
-    with pytest.raises(RuntimeError, match="corpus_mean"):
+    with pytest.raises(ValueError, match=r"^'.*saved' could not be loaded .*corpus_mean"):
         load(str(saved), device="cpu")
 
 
@@ -108,7 +105,7 @@ def test_a_missing_or_broken_file_of_keywords_is_refused(saved):
     path = saved / "repal_keywords.json"
     for broken in (b"", b"\xff\xfe\x00", b"[1]", b'{"name": "rake", "surprise": 1}', None):
         path.unlink() if broken is None else path.write_bytes(broken)
-        with pytest.raises((ValueError, TypeError, AttributeError)):
+        with pytest.raises(ValueError, match=r"^'.*saved' could not be loaded"):
             load(str(saved), device="cpu")
 
 

@@ -48,19 +48,21 @@ class PairLoss(Protocol):
 
 
 def check_mini_batches(model: nn.Module, size: int | None, num_tokens: int | None) -> None:
-    """Check the settings of mini-batches, one of which is given, and that the encoder's features can be cut into rows.
+    """Check the settings of mini-batches, if one is given, and that the encoder's features can be cut into rows.
 
     Raises:
         ValueError: if both settings are given, one of them is not a whole number >= 1, or the encoder is a
             StaticEmbedding or takes flattened features.
     """
-    given = {"mini_batch_size": size, "mini_batch_num_tokens": num_tokens}
-    given = {name: check_count(name, value, at_least=1) for name, value in given.items() if value is not None}
-    if len(given) > 1:
+    if size is None and num_tokens is None:
+        return
+    if size is not None and num_tokens is not None:
         raise ValueError(
             f"mini_batch_num_tokens must be None with mini_batch_size={size}, got {num_tokens}: give one of them."
         )
-    encoder, ((name, value),) = unwrap(model), given.items()
+    name, value = ("mini_batch_num_tokens", num_tokens) if size is None else ("mini_batch_size", size)
+    check_count(name, value, at_least=1)
+    encoder = unwrap(model)
     if gradcache.has_static_embedding_input(encoder):
         raise ValueError(
             f"{name} must be None for a StaticEmbedding, whose batch cannot be cut into rows, got {value}: such an "

@@ -94,10 +94,8 @@ class PairStep(nn.Module):
             self.projection_head = projection_head(embedding_dimension(model)).to(unwrap(model).device)
         self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
         self.uses_gradient_cache = mini_batch_size is not None or mini_batch_num_tokens is not None
-        if self.uses_gradient_cache:
-            check_mini_batches(model, mini_batch_size, mini_batch_num_tokens)
-        self.mini_batch_size = None if mini_batch_size is None else int(mini_batch_size)
-        self.mini_batch_num_tokens = None if mini_batch_num_tokens is None else int(mini_batch_num_tokens)
+        check_mini_batches(model, mini_batch_size, mini_batch_num_tokens)
+        self.mini_batch_size, self.mini_batch_num_tokens = mini_batch_size, mini_batch_num_tokens
         self._calls = 0
 
     def run(self, loss: PairLoss, sentence_features: Iterable[Features]) -> Tensor:

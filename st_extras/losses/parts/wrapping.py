@@ -32,8 +32,8 @@ def check_base_loss(base_loss: nn.Module, model: SentenceTransformer) -> nn.Modu
     name = type(base_loss).__name__
     if not hasattr(base_loss, "compute_loss_from_embeddings"):
         raise ValueError(
-            f"base_loss must be a loss with compute_loss_from_embeddings, got {name}: use SimCSELoss, ConSERTLoss, "
-            "DCLRLoss, AdCSELoss or MultipleNegativesRankingLoss."
+            f"base_loss must be a loss with compute_loss_from_embeddings, got {name}: use one of st_extras.losses that "
+            "compares two views, or MultipleNegativesRankingLoss."
         )
     if uses_gradient_cache(base_loss):
         raise ValueError(
