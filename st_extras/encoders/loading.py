@@ -7,7 +7,6 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -332,24 +331,9 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
         raise ValueError(f"layers={layers} is not possible: {error}") from error
     del stacks[0][layers:]
     body.cut_in_memory = True  # until it is saved and loaded: its checkpoint has all layers
-    body.save_pretrained = partial(save_pretrained, body)  # a copied or pickled body gets its own, unlike a method's
     for name, value in list(vars(config).items()):  # settings of each layer, such as layer_types
         if (name in _OF_LAYERS or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
             setattr(config, name, value[:layers])
-
-
-def save_pretrained(body: Any, *given: Any, **options: Any) -> None:
-    """Save a transformer that was cut in memory, in place of its class's method, which pickling finds by this name.
-
-    Raises:
-        ValueError: if it has adapters, which are saved alone, and would be loaded onto its checkpoint with all layers.
-    """
-    if getattr(body, "_hf_peft_config_loaded", False):
-        raise ValueError(
-            f"model has adapters on an encoder that was cut to {body.config.num_hidden_layers} layers in memory, and "
-            "they cannot be saved without it: save the cut encoder and load it before add_adapter, or train with lora."
-        )
-    type(body).save_pretrained(body, *given, **options)
 
 
 def with_pooling(model: SentenceTransformer, pooling: PoolingName, **options: Any) -> SentenceTransformer:

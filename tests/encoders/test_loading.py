@@ -1,8 +1,6 @@
 """Encoders loaded, cut and pooled: against hidden states by hand, and loadable without this package."""
 
-import copy
 import json
-import pickle
 import shutil
 from pathlib import Path
 
@@ -118,17 +116,6 @@ def test_a_pooling_over_layers_cannot_lose_them(folder, tmp_path):
     with pytest.raises(ValueError, match=r"^pooling must"):
         load_encoder(tmp_path, layers=2, device="cpu")
     assert load_encoder(tmp_path, layers=2, pooling="first-last", device="cpu").encode(TEXTS).shape == (4, 16)
-
-
-def test_adapters_on_a_cut_encoder_are_not_saved_as_those_of_the_whole_one(folder, tmp_path):
-    """Whoever saves: the adapters alone would be written, and loaded onto the checkpoint with all its layers."""
-    peft = pytest.importorskip("peft")
-    model = load_encoder(folder, layers=2, device="cpu")
-    copied, sent = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
-    for one in (copied, sent, model):
-        one.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
-        with pytest.raises(ValueError, match=r"^model has adapters"):
-            one.save(str(tmp_path / "adapted"))
 
 
 def test_the_longest_text_of_roberta(tmp_path):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from st_extras.encoders.momentum import require_trainable
-from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import full_precision
 
@@ -21,8 +19,6 @@ _WINDOW = 100
 """Training batches whose mean value is compared with ``_NEAR_ZERO``."""
 _NEAR_ZERO = 1e-4
 """Far below what SimCSE reaches with batches of 64; with batches of 8 it falls below within some hundred steps."""
-_FEWEST_ROWS = 8
-"""A smaller batch shows nothing about how often the texts repeat."""
 
 
 class BatchChecks:
@@ -52,26 +48,13 @@ class BatchChecks:
         Args:
             count: number of negatives of each sentence.
         """
-        if count == 0 and torch.is_grad_enabled() and self._is_first("negatives"):
+        if count == 0 and torch.is_grad_enabled() and "negatives" not in self._done:
+            self._done.add("negatives")
             logger.warning(
                 "%s got a batch of one sentence, which has no negatives: its loss is 0 and teaches nothing. "
                 "Train with a larger batch size; if the text repeats a sentence, batches keep equal ones apart.",
                 self.loss,
             )
-
-    def check_texts(self, columns: Sequence[Features]) -> None:
-        """Warn if a column of the first batch of 8 or more rows mostly repeats its texts, as labels do."""
-        ids = columns[0]["input_ids"]
-        if not torch.is_grad_enabled() or ids.ndim != 2 or len(ids) < _FEWEST_ROWS or not self._is_first("texts"):
-            return
-        for number, column in enumerate(columns, start=1):
-            rows, texts = len(column["input_ids"]), len(column["input_ids"].unique(dim=0))
-            if 2 * texts <= rows:
-                logger.warning(
-                    "%s got %d different texts in %d rows of column %d, as in a column of labels: equal texts are "
-                    "negatives of each other. The first column must hold the sentences, a second one their positives.",
-                    *(self.loss, texts, rows, number),
-                )
 
     def check_views(self, model: nn.Module, anchors: Tensor, positives: Tensor, *, other_signal: bool = False) -> None:
         """Warn if the two views of every sentence in the first batch are the same vector.
@@ -134,11 +117,6 @@ class BatchChecks:
                     "or a higher temperature, and check that the text does not repeat its sentences.",
                     *(self.loss, mean, _WINDOW),
                 )
-
-    def _is_first(self, check: str) -> bool:
-        first = check not in self._done
-        self._done.add(check)
-        return first
 
     def _equal_views(self) -> str:
         return (

@@ -107,7 +107,6 @@ class PairStep(nn.Module):
         columns = check_columns(sentence_features, self.checks.loss)
         if torch.is_grad_enabled():
             require_trainable(unwrap(loss.model))
-        self.checks.check_texts(columns)
         if self.uses_gradient_cache:
             return self._run_in_mini_batches(loss, columns)
         if self.two_views is None:
