@@ -125,6 +125,7 @@ def check_adapters(model: SentenceTransformer) -> None:
         ValueError: if it was.
     """
     body: Any = unwrap(model).transformers_model
+    # transformers' own methods ask this flag whether a model has adapters
     if getattr(body, "cut_in_memory", False) and getattr(body, "_hf_peft_config_loaded", False):
         raise ValueError(
             "model must be a whole encoder or a saved one to be used with add_adapter, got one that was cut to its "

@@ -166,6 +166,7 @@ def warn_of_missing_weights(model: SentenceTransformer, path: str | PathLike[str
     bodies = [module.auto_model for module in model.modules() if isinstance(module, Transformer)]
     plain = [body for body in bodies if isinstance(body, nn.Module) and not hasattr(body.config, "quantization_config")]
     weights = [pair for body in plain for pair in body.named_parameters() if "pooler" not in pair[0]]
+    # transformers returns the missing names only to who loads the transformer, which Sentence Transformers does
     missing = [name for name, value in weights if not hasattr(value, "_is_hf_initialized")]
     if missing:
         logger.warning(

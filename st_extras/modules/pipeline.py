@@ -123,12 +123,12 @@ def replace_modules(modules: Sequence[nn.Module], replacement: Callable[[Any], n
 
 def shared_module(module: Any, cls: Any) -> Any:
     """Return ``module`` as an instance of ``cls`` that shares its weights but has settings of its own."""
-    shared = cls.__new__(cls)
+    shared = cls.__new__(cls)  # no public way makes a module of loaded weights without loading them again
     shared.__dict__.update(module.__dict__)
     for name in ("_modules", "_parameters", "_buffers"):
         shared.__dict__[name] = dict(module.__dict__[name])
     if isinstance(module, Transformer):
-        shared._prompt_length_mapping = {}
+        shared._prompt_length_mapping = {}  # its cache of prompts' lengths would be written by both
     return shared
 
 
@@ -203,6 +203,7 @@ def part_of_model(
     if options.pop("prompt_name", None) is not None:
         options["prompt"] = prompt_text(model, encode_options)
     part = copy.copy(model)
+    # SentenceTransformer(modules=...) would call on_model_ready, by which modules learn the model that they belong to
     part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))
     part.truncate_dim = None
     if options.get("pool") is not None:

@@ -122,6 +122,10 @@ def gather_instruments(**parts: Any) -> dict[str, Tensor]:
     }
 
 
+# MatryoshkaLoss and AdaptiveLayerLoss replace the model's forward, and tell a loss nothing: what they are is found by
+# the class of the replacement.
+
+
 def _matryoshka(model: nn.Module) -> ForwardDecorator | None:
     """Return what MatryoshkaLoss puts in place of the model's forward while it runs the loss; None outside it."""
     forwards = [vars(module).get("forward") for module in (model, unwrap(model))]
