@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from st_extras import files
 from st_extras.files import (
     Expected,
-    one_writer,
     read_checked_json,
     read_tensors,
     whole_file,
@@ -152,10 +151,3 @@ def test_damage_of_tensors_is_seen(path):
             read(path)
     with pytest.raises(ValueError, match=r"got no such file: do it again"):
         read(path.parent)
-
-
-def test_one_process_writes_at_a_time(path):
-    with one_writer(path), one_writer(path.parent), pytest.raises(ValueError, match="one writer"), one_writer(path):
-        pass
-    with one_writer(path):
-        pass

@@ -103,7 +103,7 @@ def test_keep_layers_keeps_the_first(folder):
     first = [id(layer) for layer in model[0].auto_model.encoder.layer][:2]
     keep_layers(model, 4)
     assert len(model[0].auto_model.encoder.layer) == 4
-    keep_layers(model, 2.0)  # as a whole number may be written
+    keep_layers(model, 2)
     assert [id(layer) for layer in model[0].auto_model.encoder.layer] == first
     with pytest.raises(ValueError, match=r"^layers must"):
         keep_layers(model, 3)
