@@ -370,13 +370,13 @@ def locality_preserving(
         cross-fitted, because the eigenvalues themselves come out too high where there are few texts per dimension.
 
     Example:
-        >>> from st_extras.evaluation import mean_cosine
+        >>> from st_extras.evaluation.geometry import mean_cosine
         >>> from st_extras.modules import locality_preserving
         >>> from st_extras.samples import sample_sentences
         >>> from st_extras.samples.encoder import raw_encoder
         >>> encoder, corpus = raw_encoder(), sample_sentences()[:1000]
         >>> model = locality_preserving(encoder, corpus, recolor=0.0)
-        >>> [mean_cosine(one.encode(corpus)) < 0.1 for one in (encoder, model)]
+        >>> [mean_cosine(one.encode(corpus, convert_to_tensor=True)) < 0.1 for one in (encoder, model)]
         [False, True]
     """
     check_count("max_sentences", max_sentences, fewest_texts(neighbors))
