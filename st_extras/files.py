@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from os import PathLike
@@ -139,6 +139,30 @@ def read_checked_json(path: Path, kind: str, remedy: str) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, AttributeError):
         pass
     raise ValueError(f"{str(path)!r} must be {kind}, as it was written, got a damaged or another file: {remedy}.")
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes that lock it too, where the system can; the lock ends with the process.
+
+    Raises:
+        ValueError: if another process is in it.
+    """
+    with ExitStack() as stack:
+        try:
+            import fcntl
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"folder must have one writer, got {str(folder)!r}, to which another process writes: wait for it, or "
+                "take another folder."
+            ) from None
+        except (ImportError, OSError):
+            pass
+        yield
 
 
 def finite_json(value: Any) -> Any:
