@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_rows
 from st_extras.encoders.frozen import TextGuide
 from st_extras.encoders.rows import Features, token_rows
+from st_extras.files import digest
 from st_extras.functional import unit_rows
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.frequency import vocabulary
