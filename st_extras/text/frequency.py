@@ -197,8 +197,11 @@ class FrequencyTable:
             content = parse_json(stream.read(), str(path))
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise ValueError(f"{path} must be a file that FrequencyTable.save wrote, got {shown(content)}.")
+        tokens = content.get("tokens")
+        if not isinstance(tokens, list) or not all(token is None or isinstance(token, str) for token in tokens):
+            raise ValueError(f"{path} must hold a list of tokens, got {shown(tokens)}.")
         try:
-            table = cls(content["tokens"], content["counts"], content["num_texts"])
+            table = cls(tokens, content["counts"], content["num_texts"])
         except (KeyError, TypeError, OverflowError, RuntimeError, ValueError) as error:
             raise ValueError(f"{path} must hold tokens, counts and num_texts as they were saved: {error}") from None
         if tokenizer is not None:

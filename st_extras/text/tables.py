@@ -281,7 +281,7 @@ def _table(path: str | PathLike[str], separator: str, quoted: bool) -> Rows:
                 f"{where}: a row must have at most {len(names)} fields, one for each column, got {len(fields)}: put a "
                 f"field that holds {_NAMES_OF_SIGNS[separator]} in double quotes."
             )
-        elif not quoted and len(fields) < len(names) and fields[-1].startswith('"') and fields[-1].count('"') % 2:
+        elif not quoted and len(fields) < len(names) and sum(field.count('"') for field in fields) % 2:
             raise ValueError(
                 f"{where}: a row must have {len(names)} fields, got {len(fields)} and a quote that is not closed on "
                 "its line: save the table as .csv."

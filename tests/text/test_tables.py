@@ -105,8 +105,8 @@ def test_quotes_that_are_text_stay_and_swallow_no_row(tmp_path, rows):
 def test_a_quoted_field_that_comes_too_late_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("st_extras.text.tables._SNIFFED", 3)
     rows = "".join(f"{number}\ttext\n" for number in range(9))
-    with pytest.raises(ValueError, match=r"a\.tsv, line 11: .* save the table as \.csv"):
-        read_documents(write(tmp_path / "a.tsv", f'id\ttext\n{rows}9\n"more\nlines"\n'))
+    with pytest.raises(ValueError, match=r"a\.tsv, line 12: .* save the table as \.csv"):
+        read_documents(write(tmp_path / "a.tsv", f'id\ttext\n{rows}9\t"more\nlines"\n'))
 
 
 # --- parquet ---
