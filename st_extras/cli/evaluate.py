@@ -1,12 +1,14 @@
-"""``st-extras evaluate``: score encoders on labelled texts, on search, on STS sets, or on tasks of MTEB."""
+"""``st-extras evaluate``: score encoders on labelled texts, on search, or on STS sets."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from st_extras.cli import options
@@ -14,18 +16,20 @@ from st_extras.cli.console import (
     one_line,
     print_json,
     print_line,
-    print_scores,
     print_table,
     shows_bars,
 )
 from st_extras.encoder_names import find_encoder
 
 if TYPE_CHECKING:
-    from st_extras.evaluation import LabeledTexts, STSEvaluator
+    from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSEvaluator
 
+Models = Iterator[tuple[str, Any]]
+"""Names with their encoders, one loaded at a time."""
 Scorer = Callable[[Any], dict[str, float]]
 Rows = dict[str, dict[str, float]]
 """Metrics by encoder, with ``difference``, ``low`` and ``high`` of one of them to the first encoder."""
+_SAME = 1e-5  # of embeddings by the same encoder: rounding
 _OF_INTERVAL = ("difference", "low", "high")
 _INTERVAL = "{low:+.2f} to {high:+.2f}"
 MEANINGS = {
@@ -50,7 +54,26 @@ def evaluate(
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = "label",
     retrieval: options.Retrieval = None,
+    judged: Annotated[
+        str | None,
+        typer.Option(
+            help="Table of judged queries for the documents in --retrieval, which need ids: columns query, id, grade.",
+            rich_help_panel=options.SEARCH,
+        ),
+    ] = None,
     split: options.Split = None,
+    baseline: Annotated[
+        Literal["bm25"] | None,
+        typer.Option(help="What differences are to; default: the first encoder.", rich_help_panel=options.SEARCH),
+    ] = None,
+    language: options.Language = None,
+    ranks: Annotated[
+        Path | None,
+        typer.Option(
+            help="File (.tsv) for the rank of the first relevant document of each query.",
+            rich_help_panel=options.SEARCH,
+        ),
+    ] = None,
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     sts: options.Sts = "hub",
@@ -61,20 +84,18 @@ def evaluate(
             help="All pairs of a set at once, or the weighted mean over its subsets.", rich_help_panel=options.PAIRS
         ),
     ] = "all",
-    mteb: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Name of an MTEB task, such as STS12; repeatable; in place of --sts. Needs the extra mteb.",
-            rich_help_panel=options.PAIRS,
-        ),
+    layers: Annotated[
+        int | None,
+        typer.Option(help="Cut the first encoder to its first N layers.", min=1, rich_help_panel=options.ENCODER),
     ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Score encoders on labelled texts, a search collection, pairs with scores (STS), or MTEB; all scores x 100.
+    """Score encoders on labelled texts, a search collection, or pairs with scores (STS); all scores x 100.
 
     Several encoders are compared on the same data: the difference to the first one has a 95 % interval (bootstrap over
-    the texts, queries or pairs). Without --labeled, --retrieval, --sts or --mteb, seven STS sets of the hub are scored.
+    the texts, queries or pairs); one that encodes as the first one does has no row. Without --labeled, --retrieval or
+    --sts, seven STS sets of the hub are scored.
 
     Example: st-extras evaluate demo adapted --labeled FILE.tsv
     """
@@ -82,29 +103,34 @@ def evaluate(
     if labeled is None:
         options.refuse_unread(context, "needs --labeled", "text_column", "label_column")
     if retrieval is None:
-        options.refuse_unread(context, "needs --retrieval", "split", "query_prompt", "document_prompt")
+        of_search = ("judged", "split", "baseline", "language", "ranks", "query_prompt", "document_prompt")
+        options.refuse_unread(context, "needs --retrieval", *of_search)
     others = ("labeled", "sts", "sets", "setting")
-    if mteb:
-        options.refuse_unread(context, "does not go with --mteb, whose tasks bring data", "retrieval", *others)
-        _on_mteb(encoder, mteb, bar, as_json)
-    elif retrieval is not None:
-        options.refuse_unread(context, "does not go with --retrieval, whose folder is the data", *others)
+    models = _load_each(encoder, layers, bar)
+    if retrieval is not None:
+        from st_extras.evaluation import load_judged, load_retrieval
+
+        options.refuse_unread(context, "does not go with --retrieval, which is the data", *others)
+        if judged is not None:
+            options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
+        task = load_retrieval(retrieval, split) if judged is None else load_judged(retrieval, judged)
+        if ranks is not None and not ranks.absolute().parent.is_dir():
+            raise ValueError(f"--ranks must be a file in an existing folder, got {str(ranks)!r}.")
         prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-        _on_search(encoder, retrieval, split, bar, as_json, **prompts)
+        settings: dict[str, Any] = {"baseline": baseline, "language": language, "show_progress_bar": bar}
+        _on_search(models, task, ranks, as_json, **settings, **prompts)
     elif labeled is not None:
         options.refuse_unread(context, "does not go with --labeled, whose file is the data", *others[1:])
-        _on_labeled(encoder, load_labeled(labeled, text_column, label_column), bar, as_json)
+        _on_labeled(models, load_labeled(labeled, text_column, label_column), bar, as_json)
     else:
-        _on_pairs(encoder, _pairs(context, sts, sets, setting, bar, as_json), bar, as_json)
+        _on_pairs(models, _pairs(context, sts, sets, setting, bar, as_json), as_json)
 
 
-def _on_labeled(encoders: Sequence[str], data: LabeledTexts, bar: bool, as_json: bool) -> None:
+def _on_labeled(models: Models, data: LabeledTexts, bar: bool, as_json: bool) -> None:
     from st_extras.evaluation import LabeledTextEvaluator
     from st_extras.evaluation.paired import compare_labeled
 
-    found = compare_labeled(
-        LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar), _load_each(encoders, bar)
-    )
+    found = compare_labeled(LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar), models)
     title = f"{len(data.texts):,} texts with {len(set(data.labels))} labels, x 100"
     _print_rows(found, title, "metric", "mean", "texts", as_json)
     if not as_json:
@@ -112,11 +138,11 @@ def _on_labeled(encoders: Sequence[str], data: LabeledTexts, bar: bool, as_json:
             print_line(f"{name}: {meaning}")
 
 
-def _on_pairs(encoders: Sequence[str], evaluator: STSEvaluator, bar: bool, as_json: bool) -> None:
+def _on_pairs(models: Models, evaluator: STSEvaluator, as_json: bool) -> None:
     from st_extras.evaluation.paired import compare_sts
 
     primary = str(evaluator.primary_metric).removesuffix("_spearman_cosine")
-    found = compare_sts(evaluator, _load_each(encoders, bar))
+    found = compare_sts(evaluator, models)
     _print_rows(found, "Spearman x 100", "set", primary, "pairs", as_json)
 
 
@@ -137,48 +163,73 @@ def _pairs(
         raise ValueError(f"The STS sets of the hub could not be read ({reason}): {own}.") from error
 
 
-def _on_mteb(encoders: Sequence[str], names: list[str], bar: bool, as_json: bool) -> None:
-    from st_extras.evaluation.mteb import mteb_scores, mteb_tasks
+def _on_search(models: Models, task: RetrievalTask, ranks: Path | None, as_json: bool, **settings: Any) -> None:
+    """Print a row for each encoder, alone and with BM25, and how far it is from the baseline."""
+    from st_extras.evaluation import compare_retrieval
 
-    tasks = mteb_tasks(names)
-    found = {
-        name: percent(mteb_scores(model, tasks, show_progress_bar=bar)) for name, model in _load_each(encoders, bar)
-    }
-    if as_json:
-        print_json(found if len(found) > 1 else next(iter(found.values())))
-    else:
-        print_scores("MTEB main score x 100", found, "task", as_json=False)
-
-
-def _on_search(
-    encoders: Sequence[str], folder: str, split: str | None, bar: bool, as_json: bool, **prompts: str | None
-) -> None:
-    """Print a row for each encoder, alone and with BM25, and how far it is from the first one."""
-    from st_extras.evaluation import compare_retrieval, load_retrieval
-
-    task = load_retrieval(folder, split)
     bm25 = find_spec("bm25s") is not None
     if not bm25:
         print_line('The rows of BM25 are left out; they need bm25s: pip install "st-extras[search]".', to_stderr=True)
-    found = compare_retrieval(task, _load_each(encoders, bar), bm25=bm25, show_progress_bar=bar, **prompts)
-    rows = {name: percent(row) for name, row in found.items()}
+    found = compare_retrieval(task, models, bm25=bm25, **settings)
+    if ranks is not None:
+        _write_ranks(ranks, found)
+    rows = {name: percent(row) for name, row in found.rows.items()}
     if as_json:
         print_json(rows)
         return
-    *metrics, _, _, _ = next(iter(rows.values()))
+    first, *_ = rows
+    metrics = [name for name in rows[first] if name not in _OF_INTERVAL]
     change = f"{{difference:+.2f}} ({_INTERVAL})"
     cells = [[name, *(f"{row[key]:.2f}" for key in metrics), change.format(**row)] for name, row in rows.items()]
     title = f"Search x 100, {len(task.relevant)} queries, {len(task.documents)} documents"
     print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
+    if ranks is not None:
+        print_line(f"{ranks}: the rank of the first relevant document of each query")
 
 
-def _load_each(encoders: Sequence[str], bar: bool) -> Iterator[tuple[str, Any]]:
-    """Yield each name with its encoder; with progress bars, print whose the next one is."""
-    for name in encoders:
-        model = load_any(name)
-        if bar and len(encoders) > 1:
-            print_line(f"Encoding with {name}", to_stderr=True)
+def _write_ranks(file: Path, found: RetrievalComparison) -> None:
+    """Write a table of the queries with the rank of the first relevant document by each row; empty beyond 100."""
+    from st_extras.files import whole_file
+
+    with whole_file(file) as partial, partial.open("w", newline="", encoding="utf8") as table:
+        rows = csv.writer(table, delimiter="\t", lineterminator="\n")
+        rows.writerow(["query", *found.ranks])
+        rows.writerows(zip(found.queries, *found.ranks.values(), strict=True))
+
+
+def _load_each(encoders: Sequence[str], layers: int | None, bar: bool) -> Models:
+    """Yield each name with its encoder, but for those that encode as the first one does.
+
+    With progress bars, print whose the next one is.
+    """
+    from st_extras.encoders import load_encoder
+
+    of_first: Any = None
+    for number, name in enumerate(encoders):
+        if number == 0 and layers is not None:
+            options.refuse_refined(name)
+            model = load_encoder(name, layers=layers)
+        else:
+            model = load_any(name)
+        if len(encoders) > 1:
+            probes = _probe_embeddings(model)
+            of_first = probes if number == 0 else of_first
+            if number > 0 and probes.shape == of_first.shape and np.allclose(probes, of_first, atol=_SAME):
+                print_line(f"{name} encodes as {encoders[0]} does: it has no row.", to_stderr=True)
+                continue
+            if bar:
+                print_line(f"Encoding with {name}", to_stderr=True)
         yield name, model
+
+
+def _probe_embeddings(model: Any) -> np.ndarray:
+    """Return the embeddings of some texts, as plain text, as queries and as documents."""
+    from st_extras.encoders.fingerprint import PROBES
+    from st_extras.encoders.prompts import encode_as
+
+    plain = model.encode(list(PROBES), show_progress_bar=False)
+    both = [encode_as(model, role, PROBES, show_progress_bar=False) for role in ("query", "document")]
+    return np.concatenate([plain, *both])
 
 
 def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as_json: bool) -> None:

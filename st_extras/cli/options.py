@@ -271,12 +271,17 @@ LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.
 Retrieval = Annotated[
     str | None,
     typer.Option(
-        help="Folder of a search collection in BEIR's layout (corpus, queries, qrels).", rich_help_panel=SEARCH
+        help="Folder of a search collection in BEIR's layout (corpus, queries, qrels); with --judged, documents.",
+        rich_help_panel=SEARCH,
     ),
 ]
 Split = Annotated[
     str | None,
     typer.Option(help="--retrieval: which of several qrels; default: the only one, or test.", rich_help_panel=SEARCH),
+]
+Language = Annotated[
+    str | None,
+    typer.Option(help='BM25 by stems and without stop words, such as "english".', rich_help_panel=SEARCH),
 ]
 QueryPrompt = Annotated[
     str | None,

@@ -4,8 +4,13 @@ from st_extras.evaluation.geometry import GeometryEvaluator
 from st_extras.evaluation.label_free import LabelFreeComparison, LabelFreeScore
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.evaluation.labeled_texts import LabeledTextEvaluator, LabeledTexts, load_labeled_texts, without_labeled
-from st_extras.evaluation.retrieval import QuestionRetrievalEvaluator, RetrievalEvaluator, compare_retrieval
-from st_extras.evaluation.retrieval_data import RetrievalTask, load_retrieval, question_retrieval
+from st_extras.evaluation.retrieval import (
+    QuestionRetrievalEvaluator,
+    RetrievalComparison,
+    RetrievalEvaluator,
+    compare_retrieval,
+)
+from st_extras.evaluation.retrieval_data import RetrievalTask, load_judged, load_retrieval, question_retrieval
 from st_extras.evaluation.selection import UnlabeledSelectionEvaluator
 from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts
@@ -18,6 +23,7 @@ __all__ = [
     "LabeledTextEvaluator",
     "LabeledTexts",
     "QuestionRetrievalEvaluator",
+    "RetrievalComparison",
     "RetrievalEvaluator",
     "RetrievalTask",
     "STSDataset",
@@ -26,6 +32,7 @@ __all__ = [
     "compare_retrieval",
     "development_and_test",
     "label_scores",
+    "load_judged",
     "load_labeled_texts",
     "load_retrieval",
     "load_sts",

@@ -101,7 +101,8 @@ def unrelated_cosines(
     Raises:
         ValueError: if there are too few rows, or a row is zero or not finite.
     """
-    at_least = 2 * check_count("groups", groups, 2)
+    groups = check_count("groups", groups, 2)
+    at_least = 2 * groups
     u = check_embeddings("x", x, at_least).detach()
     cosines = _pair_cosines(u, None if queries is None else check_embeddings("queries", queries, at_least), related)
     times = 2 if queries is None else 1  # how often each pair stands in it

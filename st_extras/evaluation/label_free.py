@@ -105,7 +105,7 @@ class LabelFreeComparison:
         Raises:
             ValueError: if an embedding is zero, not finite or quantised, or their number differs.
         """
-        check_count("resamples", resamples, 100, 100_000)
+        resamples = check_count("resamples", resamples, 100, 100_000)
         changes = self._measures(self._checked("embeddings", embeddings)) - self._base  # (N, 3)
         per_text = (changes @ torch.tensor([0.5, 0.5, 1.0], dtype=changes.dtype)).numpy()
         low, high = bootstrap_interval(per_text, resamples, self.seed)

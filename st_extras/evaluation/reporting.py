@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
-import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -78,8 +76,7 @@ class ReportingEvaluator(BaseEvaluator):
 
         Args:
             model: the model to measure.
-            output_path: folder of the CSV file, which gets the row ``epoch, steps, *metrics``. If the file has other
-                columns, the row goes to NAME_2.csv, and so on. None writes no file.
+            output_path: folder of the CSV file, which gets the row ``epoch, steps, *metrics``. None writes no file.
             epoch: -1 outside of training.
             steps: -1 outside of training.
 
@@ -87,8 +84,8 @@ class ReportingEvaluator(BaseEvaluator):
             The metrics by prefixed name.
 
         Raises:
-            ValueError: if an embedding is zero or not finite, or the row cannot be written; the metrics are then in the
-                log.
+            ValueError: if an embedding is zero or not finite.
+            OSError: if the row cannot be written; the metrics are then in the log.
         """
         metrics = self.measure(model)
         prefixed: dict[str, float] = self.prefix_name_to_metrics(metrics.copy(), self.name)
@@ -180,40 +177,8 @@ def join_name(*parts: str) -> str:
 
 
 def _append_row(path: Path, row: Mapping[str, float]) -> None:
-    """Append a row in one write; a row that a kill has cut short keeps its own line.
-
-    Raises:
-        ValueError: if the file cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path = _with_columns(path, list(row))
-        before = path.read_bytes() if path.is_file() else b""
-        text = io.StringIO()
-        if before and not before.endswith(b"\n"):
-            logger.warning("%s: the last line is not whole; it is kept, and the new row follows it.", path)
-            text.write("\r\n")
-        csv.writer(text).writerows([row.values()] if before else [row, row.values()])
-        with path.open("ab") as file:
-            file.write(text.getvalue().encode("utf8"))
-    except OSError as error:
-        raise ValueError(
-            f"output_path must be a folder that can be written to, got {str(path.parent)!r} for {path.name} "
-            f"({error.strerror}): the metrics are in the log."
-        ) from None
-
-
-def _with_columns(path: Path, header: list[str]) -> Path:
-    """Return the first of PATH, PATH_2, ... that does not exist yet, is empty, or has these columns."""
-
-    def fits(candidate: Path) -> bool:
-        if not candidate.is_file():
-            return not candidate.exists()
-        try:
-            with candidate.open(newline="", encoding="utf8") as file:
-                return next(csv.reader(file), header) == header
-        except (UnicodeDecodeError, csv.Error):
-            return False
-
-    others = (path.with_stem(f"{path.stem}_{number}") for number in itertools.count(2))
-    return next(filter(fits, itertools.chain([path], others)))
+    """Append a row to a CSV file, which begins with the names of the columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists()
+    with path.open("a", newline="", encoding="utf8") as file:
+        csv.writer(file).writerows([row, row.values()] if is_new else [row.values()])

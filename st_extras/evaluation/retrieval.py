@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from st_extras.checks import check_bool, check_choice, check_count, check_instan
 from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask
+from st_extras.functional import row_blocks
 from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.ranking import Floats, check_product, comparable, highest, hybrid_weight, sample_queries, score_blocks
 from st_extras.text.term_weights import BM25
 
+_BM25 = "BM25"  # the row
 _METRICS = (("ndcg", 10), ("recall", 10), ("recall", 100), ("mrr", 10))
 RRF_CONSTANT = 60
 """Of reciprocal rank fusion, as its paper and most search engines have it."""
@@ -124,16 +127,31 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:
         """Return the metrics of the hits of each query, best first, by name and depth; without its own document."""
-        queries_result_list = [
-            [hit for hit in hits if hit["corpus_id"] != query] if query in self.own_documents else hits
-            for query, hits in zip(self.queries_ids, queries_result_list, strict=True)
-        ]
+        queries_result_list = self._without_own(queries_result_list)
         metrics = super().compute_metrics(queries_result_list)
         for k in self.ndcg_at_k:
             found = zip(self.queries_ids, queries_result_list, strict=True)
             self.ndcg_of_queries[k] = np.array([_ndcg(hits[:k], self.task.relevant[key], k) for key, hits in found])
             metrics["ndcg@k"][k] = float(self.ndcg_of_queries[k].mean())
         return metrics
+
+    def first_ranks(self, queries_result_list: list[Any]) -> list[int | None]:
+        """Return the rank, from 1, of the first relevant document among the hits of each query; None: not among them.
+
+        The query's own document has no rank.
+        """
+        found: list[int | None] = []
+        for query, hits in zip(self.queries_ids, self._without_own(queries_result_list), strict=True):
+            relevant = self.task.relevant[query]
+            found.append(next((rank for rank, hit in enumerate(hits, start=1) if hit["corpus_id"] in relevant), None))
+        return found
+
+    def _without_own(self, queries_result_list: list[Any]) -> list[Any]:
+        """Return the hits of each query without its own document."""
+        return [
+            [hit for hit in hits if hit["corpus_id"] != query] if query in self.own_documents else hits
+            for query, hits in zip(self.queries_ids, queries_result_list, strict=True)
+        ]
 
     def embed_both(self, model: SentenceTransformer) -> tuple[Floats, Floats]:
         """Return the (Q, D) embeddings of the queries and the (N, D) ones of the documents, to compare by product."""
@@ -157,41 +175,69 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         ]
 
 
+@dataclass(frozen=True)
+class RetrievalComparison:
+    """What :func:`compare_retrieval` found, by row: an encoder, BM25, or both together.
+
+    Attributes:
+        rows: nDCG@10 and the other metrics in [0, 1], and ``difference`` of nDCG@10 to the baseline with the ends
+            ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap).
+        queries: the texts of the Q queries that were scored.
+        ranks: of each of these the rank, from 1, of its first relevant document; None beyond the first 100.
+    """
+
+    rows: dict[str, dict[str, float]]
+    queries: list[str]
+    ranks: dict[str, list[int | None]]
+
+
 def compare_retrieval(
-    task: RetrievalTask, models: Iterable[tuple[str, SentenceTransformer]], *, bm25: bool = True, **options: Any
-) -> dict[str, dict[str, float]]:
+    task: RetrievalTask,
+    models: Iterable[tuple[str, SentenceTransformer]],
+    *,
+    bm25: bool = True,
+    baseline: str | None = None,
+    language: str | None = None,
+    **options: Any,
+) -> RetrievalComparison:
     """Score encoders on a search collection, beside what a sceptic would use: BM25, and both together.
 
     Args:
         task: from :func:`load_retrieval`.
-        models: different names and encoders; a generator need not hold more than one encoder at a time.
+        models: different names and encoders, which compare by cosine or dot product; a generator need not hold more
+            than one encoder at a time.
         bm25: whether to add the row "BM25" and, for each encoder, "NAME + BM25" (the encoder's score plus a weight
-            times BM25's: one weight for all queries, which :func:`~st_extras.text.term_weights.bm25_weight` finds
-            without judgements) and "NAME and BM25, RRF" (:func:`fuse_ranks`: what a search engine does by default).
+            times BM25's: one weight for all queries, found without judgements as
+            :class:`~st_extras.search.HybridSearch` does) and "NAME and BM25, RRF" (:func:`fuse_ranks`: what a search
+            engine does by default).
+        baseline: "bm25": differences are to BM25, whose row comes first. None: to the first encoder.
+        language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`.
         **options: prompts, ignore_identical_ids, batch_size, truncate_dim and show_progress_bar, as for
             :class:`RetrievalEvaluator`.
 
-    Returns:
-        By row, nDCG@10 and the other metrics in [0, 1], and ``difference`` of nDCG@10 to the first row with the ends
-        ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap).
-
     Raises:
         ImportError: if ``bm25s``, which BM25 needs, is not installed.
-        ValueError: as for :class:`RetrievalEvaluator`, or if two encoders have one name or an option has no effect.
+        ValueError: as for :class:`RetrievalEvaluator`, or if two encoders have one name, one compares by distances, or
+            an option has no effect.
     """
     for option in options:
         check_choice("options: each", option, _OPTIONS)
+    if check_choice("baseline", baseline, (None, "bm25")) and not bm25:
+        raise ValueError("bm25 must be True with baseline='bm25', got False.")
     evaluator = RetrievalEvaluator(task, **options)
-    index = BM25(list(task.documents.values())) if bm25 else None
+    index = BM25(list(task.documents.values()), language) if bm25 else None
     queries: Any = evaluator.queries
     row_of = {text.strip(): row for row, text in enumerate(queries)}
     sampled = [row_of[text] for text in sample_queries(queries)]  # as HybridSearch does
-    rows: dict[str, dict[str, float]] = {}
-    start: np.ndarray | None = None
+    hits: dict[str, list[list[dict[str, Any]]]] = {}
+    if index is not None:
+        hits[_BM25] = [
+            one for rows in row_blocks(len(queries), len(evaluator.corpus)) for one in
+            evaluator.rank(index.scores(queries[rows]))
+        ]  # fmt: skip
     for name, model in models:
-        if name in (*rows, "BM25"):
+        if name in (*hits, _BM25):
             raise ValueError(f"models must have different names, and none the name BM25, got {name!r} again.")
-        hits: dict[str, list[Any]] = {}
         check_product(model)
         embeddings = evaluator.embed_both(model)
         if index is not None:
@@ -202,18 +248,27 @@ def compare_retrieval(
                 by_words = index.scores(queries[block])
                 scores[f"{name} + BM25"] = dense + weight * by_words
                 scores[f"{name} and BM25, RRF"] = fuse_ranks(dense, by_words)
-                scores["BM25"] = by_words
             for row, found in scores.items():
                 hits.setdefault(row, []).extend(evaluator.rank(found))
-        for row, ranked in hits.items():
-            metrics = evaluator.compute_metrics(ranked)
-            rows.pop(row, None)  # BM25, which comes last
-            rows[row] = {f"{kind}@{k}": float(metrics[f"{kind}@k"][k]) for kind, k in _METRICS}
-            ndcg = evaluator.ndcg_of_queries[10]
-            start = ndcg if start is None else start
-            low, high = bootstrap_interval(ndcg - start)
-            rows[row] |= {"difference": float((ndcg - start).mean()), "low": low, "high": high}
-    return rows
+    if baseline is None and index is not None:
+        hits[_BM25] = hits.pop(_BM25)  # comes last
+    return _compared(evaluator, hits)
+
+
+def _compared(evaluator: RetrievalEvaluator, hits: dict[str, list[list[dict[str, Any]]]]) -> RetrievalComparison:
+    """Return the metrics of each row's hits, with the differences to the first row."""
+    rows: dict[str, dict[str, float]] = {}
+    ranks: dict[str, list[int | None]] = {}
+    of_baseline: np.ndarray | None = None
+    for row, ranked in hits.items():
+        metrics: Any = evaluator.compute_metrics(ranked)
+        ndcg = evaluator.ndcg_of_queries[10]
+        of_baseline = ndcg if of_baseline is None else of_baseline
+        low, high = bootstrap_interval(ndcg - of_baseline)
+        rows[row] = {f"{kind}@{k}": float(metrics[f"{kind}@k"][k]) for kind, k in _METRICS}
+        rows[row] |= {"difference": float((ndcg - of_baseline).mean()), "low": low, "high": high}
+        ranks[row] = evaluator.first_ranks(ranked)
+    return RetrievalComparison(rows, list(map(str, evaluator.queries)), ranks)
 
 
 def fuse_ranks(dense: np.ndarray, bm25: np.ndarray) -> np.ndarray:

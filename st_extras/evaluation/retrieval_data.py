@@ -208,6 +208,34 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
         raise ValueError(f"{file}: {error}") from None
 
 
+def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> RetrievalTask:
+    """Load a search collection of your own: documents, and one file of judged queries.
+
+    Args:
+        documents: a file, a folder or a pattern of documents with ids, as for ``st-extras search``.
+        judged: a table (.tsv, .csv, .jsonl, .json, .parquet) with the columns ``query`` (its text), ``id`` (of a document) and,
+            if wanted, ``grade`` (above 0: relevant; without it, 1). A query with several relevant documents has a row
+            for each.
+
+    Raises:
+        ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
+            grades, or no document is relevant to any query.
+    """
+    ids, texts = read_documents(documents, require_ids=True)
+    relevant: dict[str, dict[str, float]] = {}
+    for where, row in open_file(judged, other=".tsv").read()[1]:
+        if missing := [name for name in ("query", "id") if not row.get(name)]:
+            raise ValueError(f"{where}: a judgement needs query, id and, if wanted, grade; got no {missing[0]}.")
+        query, document = str(row["query"]).strip(), check_id(row["id"], where, "document")
+        grade = check_grade(row.get("grade", 1), where)
+        if (before := relevant.setdefault(query, {}).setdefault(document, grade)) != grade:
+            raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
+    try:
+        return RetrievalTask({query: query for query in relevant}, dict(zip(ids, texts, strict=True)), relevant)
+    except ValueError as error:
+        raise ValueError(f"{judged}: {error}") from None
+
+
 def _judgements(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the judgements of a file with their places: query, document and grade."""
     lines = ((number, line) for number, line in read_lines(file) if line.strip())

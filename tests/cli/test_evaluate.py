@@ -1,4 +1,4 @@
-"""``st-extras evaluate``: STS sets, labelled texts, search, and tasks of MTEB."""
+"""``st-extras evaluate``: STS sets, labelled texts and search."""
 
 import json
 import re
@@ -90,7 +90,7 @@ def test_search(run, inputs, monkeypatch):
     assert code == 0, err
     models = [(str(inputs / "encoder"), load_encoder(inputs / "encoder", device="cpu"))]
     expected = compare_retrieval(load_retrieval("faq"), models, query_prompt="he ", document_prompt="a ")
-    assert json.loads(out) == {name: percent(row) for name, row in expected.items()}
+    assert json.loads(out) == {name: percent(row) for name, row in expected.rows.items()}
     code, out, _ = run(*words, "--quiet")
     shown = ("3 queries, 8 documents", "recall@100", " + BM25 ", " and BM25, RRF ")
     assert (code, [text in out for text in shown]) == (0, [True] * 4)
@@ -98,3 +98,63 @@ def test_search(run, inputs, monkeypatch):
     monkeypatch.setattr("st_extras.cli.evaluate.find_spec", lambda name: None)
     code, out, err = run(*words, "--quiet")
     assert (code, "BM25" in out, "st-extras[search]" in err) == (0, False, True)
+
+
+@pytest.fixture
+def judged(run):
+    """documents.jsonl with titles, and judged.tsv, one file of queries and judgements."""
+    rows = [json.dumps({"id": f"d{i}", "text": text}) for i, text in enumerate(SENTENCES)]
+    Path("documents.jsonl").write_text("\n".join(rows))
+    rows = ["the old cat\td0\t1", "a dog in rain\td1\t1", "a dog in rain\td5\t2", "soup\td7\t1", "soup\td6\t0"]
+    Path("judged.tsv").write_text("query\tid\tgrade\n" + "\n".join(rows))
+
+
+@pytest.mark.usefixtures("data", "judged")
+def test_one_file_of_judged_queries_beside_bm25(run, inputs):
+    """The figures are those of the same collection in BEIR's layout; differences are to BM25, which comes first."""
+    words = ("evaluate", "ENC", "--json", "--retrieval")
+    code, out, err = run(*words, "documents.jsonl", "--judged", "judged.tsv", "--baseline", "bm25", "--ranks", "r.tsv")
+    assert code == 0, err
+    found, beir = json.loads(out), json.loads(run(*words, "faq", "--split", "dev")[1])
+    encoder = str(inputs / "encoder")
+    assert list(found) == ["BM25", encoder, f"{encoder} + BM25", f"{encoder} and BM25, RRF"]
+    for name, row in found.items():
+        assert row["ndcg@10"] == pytest.approx(beir[name]["ndcg@10"])
+        assert row["difference"] == pytest.approx(row["ndcg@10"] - found["BM25"]["ndcg@10"])
+    header, *rows = (line.split("\t") for line in Path("r.tsv").read_text().splitlines())
+    assert header == ["query", *found]
+    assert [row[0] for row in rows] == ["the old cat", "a dog in rain", "soup"]
+    for column, name in enumerate(header[1:], start=1):
+        reciprocal = [1 / int(row[column]) if row[column] else 0 for row in rows]
+        assert found[name]["mrr@10"] == pytest.approx(100 * sum(reciprocal) / 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("query\tgrade\nsoup\t1", "got no id"),
+        ("query\tid\nsoup\t", "got no id"),
+        ("query\tid\tgrade\nsoup\td7\tmuch", "a grade must be a finite number"),
+        ("query\tid\tgrade\nsoup\td7\t1\nsoup\td7\t2", "is judged twice"),
+        ("query\tid\nsoup\td77", "judged.tsv: "),
+    ],
+)
+@pytest.mark.usefixtures("judged")
+def test_judgements_that_cannot_be_used(run, text, message):
+    Path("judged.tsv").write_text(text)
+    code, _, err = run("evaluate", "ENC", "--retrieval", "documents.jsonl", "--judged", "judged.tsv")
+    assert (code, message in err) == (2, True), err
+
+
+@pytest.mark.usefixtures("judged")
+def test_an_encoder_that_is_unchanged_has_no_row_and_the_first_is_cut(run, inputs, make_encoder):
+    load_encoder(inputs / "encoder", device="cpu").save("copy")
+    load_encoder(inputs / "encoder", device="cpu", layers=1).save("cut")
+    make_encoder(seed=5).save("other")
+    words = ("--retrieval", "documents.jsonl", "--judged", "judged.tsv", "--json")
+    code, out, err = run("evaluate", "ENC", "copy", "cut", "other", *words)
+    assert (code, f"copy encodes as {inputs / 'encoder'} does: it has no row." in err) == (0, True), err
+    assert [name for name in json.loads(out) if "BM25" not in name] == [str(inputs / "encoder"), "cut", "other"]
+    code, out, err = run("evaluate", "ENC", "copy", "cut", "--layers", "1", *words)
+    assert (code, "cut encodes as" in err) == (0, True), err
+    assert [name for name in json.loads(out) if "BM25" not in name] == [str(inputs / "encoder"), "copy"]

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from st_extras import adaptation, modules
-from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalTask, STSDataset
+from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import MovedThreshold
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
 from st_extras.text.frequency import FrequencyTable
@@ -170,10 +170,13 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "sts": {"source": "D"},
         "sets": {"names": ["X", "Y"]},
     },
-    "evaluate enc --mteb STS12": {"mteb": {"names": ["STS12"], "show_progress_bar": True}},
     "evaluate enc --labeled F --text-column t --label-column l": {"labeled": {"path": "F", "labels": LABELED.labels}},
     "evaluate enc --retrieval F --split dev --query-prompt Q --document-prompt D --json": {
-        "retrieval": {"folder": "F", "task": TASK, "bm25": True},
+        "retrieval": {"folder": "F", "task": TASK, "bm25": True, "baseline": None, "language": None},
+    },
+    "evaluate enc --retrieval F --judged J --baseline bm25 --language english --layers 1 --ranks r.tsv": {
+        "judged": {"documents": "F", "judged": "J", "task": TASK, "baseline": "bm25", "language": "english"},
+        "layers": {"path": "enc", "layers": 1},
     },
     f"refine whitening enc text.csv {READ} {ENCODE} --output there --set dimensions=3 --overwrite": {
         **ENCODED,
@@ -301,14 +304,16 @@ def calls(run, monkeypatch):
     # evaluation
     scores = {"mean": 0.5, "ndcg@10": 0.5, "difference": 0.0, "low": 0.0, "high": 0.0}
     on("st_extras.evaluation:sts_evaluator", lambda names, source, **_: Evaluator(names, source))
-    on("st_extras.evaluation.mteb:mteb_tasks", lambda names: names)
-    on("st_extras.evaluation.mteb:mteb_scores", {})
     on("st_extras.evaluation:load_labeled_texts", LABELED)
     on("st_extras.evaluation:LabeledTextEvaluator")
     for name in ("paired:compare_labeled", "paired:compare_sts"):
         on(f"st_extras.evaluation.{name}", lambda models, **_: {model: scores for model, _ in models})
-    on("st_extras.evaluation:compare_retrieval", lambda models, **_: {model: scores for model, _ in models})
+    on(
+        "st_extras.evaluation:compare_retrieval",
+        lambda models, **_: RetrievalComparison({model: scores for model, _ in models}, [], {}),
+    )
     on("st_extras.evaluation:load_retrieval", TASK)
+    on("st_extras.evaluation:load_judged", TASK)
     on("st_extras.evaluation:load_sts", PAIRS)
     on("st_extras.evaluation:UnlabeledSelectionEvaluator", lambda sentences, **_: ("unlabeled", sentences))
     on(

@@ -90,7 +90,7 @@ def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
     scores["BM25"] = bm25
     expected = {name: loop(by_id(np.asarray(values))) for name, values in scores.items()}
     monkeypatch.setattr("st_extras.functional._SCORES", 3 * len(DOCUMENTS))
-    found = compare_retrieval(SEARCH, models.items())
+    found = compare_retrieval(SEARCH, models.items()).rows
     assert list(found) == list(scores)
     for name, (metrics, per_query) in expected.items():
         change = np.array(per_query) - np.array(expected["a"][1])
@@ -98,7 +98,7 @@ def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
         interval = {"difference": change.mean(), "low": low, "high": high}
         assert found[name] == pytest.approx(metrics | interval, abs=1e-5), name
     assert found["BM25"]["low"] < found["BM25"]["difference"] < found["BM25"]["high"]
-    assert list(compare_retrieval(SEARCH, [("a", encoder)], bm25=False)) == ["a"]
+    assert list(compare_retrieval(SEARCH, [("a", encoder)], bm25=False).rows) == ["a"]
     with pytest.raises(ValueError, match=r"^models must"):
         compare_retrieval(SEARCH, [("a", encoder)] * 2, bm25=False)
 
@@ -124,7 +124,7 @@ def test_queries_and_documents_have_their_prompts(encoder, prompts, given, used)
         RELEVANT,
     )
     found = RetrievalEvaluator(SEARCH, **given)(encoder)
-    rows = compare_retrieval(SEARCH, [("", encoder)], bm25=False, **given)
+    rows = compare_retrieval(SEARCH, [("", encoder)], bm25=False, **given).rows
     encoder.prompts = {}
     assert found == pytest.approx(RetrievalEvaluator(plain)(encoder))
     assert found["cosine_ndcg@10"] != pytest.approx(RetrievalEvaluator(SEARCH)(encoder)["cosine_ndcg@10"])
@@ -142,7 +142,7 @@ def test_a_router_sends_queries_and_documents_their_ways(encoder):
         expected = loop(by_id(encoder.similarity(turn.linear(queries), documents).numpy()))[0]
     assert expected["ndcg@10"] != pytest.approx(loop(by_id(dense_and_bm25(encoder)[0]))[0]["ndcg@10"])
     assert RetrievalEvaluator(SEARCH)(model)["cosine_ndcg@10"] == pytest.approx(expected["ndcg@10"])
-    assert compare_retrieval(SEARCH, [("", model)])[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
+    assert compare_retrieval(SEARCH, [("", model)]).rows[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
 
 
 def test_the_models_own_similarity_is_used(encoder):
@@ -151,7 +151,7 @@ def test_the_models_own_similarity_is_used(encoder):
     expected = loop(by_id(dense_and_bm25(encoder)[0]))[0]
     assert evaluator(encoder)["dot_ndcg@10"] == pytest.approx(expected["ndcg@10"])
     assert evaluator.primary_metric == "dot_ndcg@10"
-    assert compare_retrieval(SEARCH, [("", encoder)])[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
+    assert compare_retrieval(SEARCH, [("", encoder)]).rows[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
 
 
 def test_settings_of_another_kind_are_named():
@@ -192,11 +192,14 @@ def test_a_querys_own_document_is_no_hit(encoder, caplog):
         listed = [key for _, key in ranked if (query, key) != ("a", "a")]
         expected.append(next(1 / rank for rank, key in enumerate(listed, 1) if key in OWN.relevant[query]))
     assert found["cosine_mrr@10"] == pytest.approx(np.mean(expected))
-    assert compare_retrieval(OWN, [("", encoder)], bm25=False)[""]["ndcg@10"] == pytest.approx(found["cosine_ndcg@10"])
+    compared = compare_retrieval(OWN, [("", encoder)], bm25=False)
+    assert compared.rows[""]["ndcg@10"] == pytest.approx(found["cosine_ndcg@10"])
+    ranks = [1 / rank if rank is not None and rank <= 10 else 0 for rank in compared.ranks[""]]
+    assert np.mean(ranks) == pytest.approx(found["cosine_mrr@10"])  # the query's own document has no rank
     kept = RetrievalEvaluator(OWN, ignore_identical_ids=False)(encoder)
     assert kept["cosine_mrr@10"] < found["cosine_mrr@10"]
-    assert compare_retrieval(OWN, [("", encoder)])["BM25"]["mrr@10"] == 1.0
-    assert compare_retrieval(OWN, [("", encoder)], ignore_identical_ids=False)["BM25"]["mrr@10"] < 1
+    assert compare_retrieval(OWN, [("", encoder)]).rows["BM25"]["mrr@10"] == 1.0
+    assert compare_retrieval(OWN, [("", encoder)], ignore_identical_ids=False).rows["BM25"]["mrr@10"] < 1
 
 
 def test_prompts_that_could_both_be_meant_are_warned_of(encoder, caplog):
