@@ -18,7 +18,7 @@ from benchmarks.records import run_once
 from benchmarks.studies import KEPT, Options, chosen
 from st_extras.adaptation.choice import choose_harmless
 from st_extras.adaptation.pseudo_relevance import FEWEST_QUERIES, PseudoRelevanceComparison
-from st_extras.adaptation.search import pseudo_relevance_results
+from st_extras.adaptation.search import compare_candidates
 from st_extras.adaptation.search_transforms import (
     BOTH_SIDES,
     QUERIES_ALONE,
@@ -84,7 +84,8 @@ def chosen_routes(
     comparison = PseudoRelevanceComparison(BM25(documents), queries, start)
     if len(comparison.compared) < FEWEST_QUERIES:
         return Routes(None)
-    index = choose_harmless(pseudo_relevance_results(comparison, transforms, routes, start)).index
+    candidates = {transform.name: route for transform, route in zip(transforms, routes, strict=True)}
+    index = choose_harmless(compare_candidates(comparison, candidates, start)).index
     return Routes(None) if index is None else routes[index]
 
 

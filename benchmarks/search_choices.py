@@ -24,7 +24,12 @@ from benchmarks.retrieval import (
     scored,
 )
 from benchmarks.studies import KEPT, Options
-from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, PseudoRelevanceComparison, search_queries, too_few
+from st_extras.adaptation.pseudo_relevance import (
+    FROM_DOCUMENTS,
+    PseudoRelevanceComparison,
+    search_queries,
+    why_not_enough,
+)
 from st_extras.adaptation.search_transforms import BOTH_SIDES, Embeddings, Routes, both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
 from st_extras.ranking import Floats
@@ -80,7 +85,7 @@ def score(name: str, settings: dict[str, Any], collection: str, data: Path, cach
     evaluator = RetrievalEvaluator(task)
     queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
     from_documents, _ = search_queries(FROM_DOCUMENTS, documents)
-    if too_few(documents, from_documents, made=True):
+    if why_not_enough(documents, from_documents, made=True):
         from_documents = []
     places = {f"{collection}.q": queries, f"{collection}.d": documents}
     places |= {f"{collection}.made": from_documents} if from_documents else {}

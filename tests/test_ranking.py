@@ -21,6 +21,7 @@ from st_extras.ranking import (
 from st_extras.search import HybridSearch, bm25_weight
 from st_extras.text.term_weights import BM25
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
+from tests.adaptation.texts import quiet
 from tests.helpers import draw
 
 
@@ -108,7 +109,7 @@ def test_search_adaptation_and_evaluation_find_one_weight(still_encoder, tmp_pat
     """For the same model, documents and queries, in whatever order, of more queries than are used."""
     monkeypatch.setattr(ranking, "MOST_QUERIES", 30)
     still_encoder.similarity_fn_name = similarity
-    found = adapt_search(still_encoder, SENTENCES, tmp_path, queries=queries, show_progress_bar=False)
+    found = adapt_search(still_encoder, SENTENCES, tmp_path, queries=queries, **quiet())
     given = None if queries == "documents" else queries[::-1]
     search = HybridSearch(found.model, SENTENCES, queries=given)
     assert found.details.bm25_weight == pytest.approx(search.bm25_weight, rel=1e-5)

@@ -126,5 +126,11 @@ def choose_harmless(results: Sequence[CandidateResult]) -> Choice:
     """Choose the first accepted candidate of a search, or the base model: the comparison only shows harm."""
     for index, one in enumerate(results):
         if one.accepted:
-            return Choice(index, f"{one.name} was chosen: no harm was found.")
+            if one.gain >= 0:
+                return Choice(index, f"{one.name} was chosen: no harm was found.")
+            return Choice(
+                index,
+                f"{one.name} was chosen although its gain is {one.gain:+.3f}: within a standard error, that is no sign "
+                "of harm, and nDCG@10 has risen with such a candidate.",
+            )
     return Choice(None, "each candidate finds BM25's first documents later than the base model.")

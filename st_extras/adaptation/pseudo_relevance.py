@@ -38,15 +38,15 @@ def search_queries(queries: Any, documents: Sequence[str]) -> tuple[list[str], b
     return different, False
 
 
-def too_few(documents: Sequence[str], queries: Sequence[str], made: bool) -> str:
-    """Return what is lacking, counting different documents and queries; empty if there are enough of both."""
+def why_not_enough(documents: Sequence[str], queries: Sequence[str], made: bool) -> str | None:
+    """Return what is lacking, counting different documents and queries; None if there are enough of both."""
     if len(documents) < FEWEST_DOCUMENTS:
         return f"{FEWEST_DOCUMENTS} different documents are needed, got {len(documents)}."
     if made and 2 * len(set(queries) & set(documents)) > len(queries):
         return "the documents are too short to make queries of: most have a single sentence, so give queries."
     if len(queries) < FEWEST_QUERIES:
         return f"{FEWEST_QUERIES} different queries are needed, got {len(queries)}."
-    return ""
+    return None
 
 
 class PseudoRelevanceComparison:
@@ -108,9 +108,9 @@ class JudgedQueries:
         self._evaluator = RetrievalEvaluator(task)
         self.score = self._ndcg(*base)
 
-    def compare(self, queries: Floats, documents: Floats) -> float:
-        """Return the change of the score, for embeddings after a transform."""
-        return self._ndcg(queries, documents) - self.score
+    def compare(self, queries: Floats, documents: Floats) -> tuple[float, None]:
+        """Return the change of the score for embeddings after a transform, and no standard error."""
+        return self._ndcg(queries, documents) - self.score, None
 
     def _ndcg(self, queries: Floats, documents: Floats) -> float:
         hits = [hit for _, scores in score_blocks(queries, documents) for hit in self._evaluator.rank(scores)]

@@ -97,7 +97,8 @@ class SearchDetails:
         dev: nDCG@10 times 100 of the base model on ``dev``; None without.
         changed: share of the queries, 0 to 1, with another first document than before; None if nothing was chosen.
         bm25_weight: w in the score ``similarity + w * BM25`` of a hybrid search with the saved model: see
-            :class:`~st_extras.search.HybridSearch`; None with too few documents or queries.
+            :class:`~st_extras.search.HybridSearch`, which finds the same. None with too few documents or queries, and
+            where documents were left out: repeated ones, beyond ``limit``, or not encoded in the time.
     """
 
     queries: int

@@ -9,7 +9,8 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from datasets import Dataset, IterableDataset
@@ -17,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import Tensor
 
-from st_extras.adaptation.choice import choose, choose_harmless
+from st_extras.adaptation.choice import Choice, choose, choose_harmless
 from st_extras.adaptation.corpus import summarize, with_embedding
 from st_extras.adaptation.neighbors import write_searches
 from st_extras.adaptation.pseudo_relevance import (
@@ -27,7 +28,7 @@ from st_extras.adaptation.pseudo_relevance import (
     JudgedQueries,
     PseudoRelevanceComparison,
     search_queries,
-    too_few,
+    why_not_enough,
 )
 from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails
 from st_extras.adaptation.run import AdaptationOptions, AdaptationRun
@@ -37,7 +38,6 @@ from st_extras.adaptation.search_transforms import (
     ROUTES,
     Embeddings,
     Routes,
-    SearchTransform,
     add_card_line,
     both_sides,
     queries_alone,
@@ -48,7 +48,7 @@ from st_extras.encoders.embedding_store import PART
 from st_extras.evaluation import RetrievalTask
 from st_extras.functional import unit_rows
 from st_extras.ranking import check_product, comparable, first_documents, hybrid_weight
-from st_extras.text.term_weights import BM25, require_bm25s
+from st_extras.text.term_weights import BM25, check_language, require_bm25s
 
 _PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
 _JUDGED = "nDCG@10 on dev, x 100"
@@ -63,6 +63,7 @@ def adapt_search(
     queries: Sequence[str] | Dataset | IterableDataset | str = FROM_DOCUMENTS,
     dev: RetrievalTask | None = None,
     keep_index: bool = False,
+    language: str | None = None,
     options: AdaptationOptions | None = None,
 ) -> Adaptation[SearchDetails]:
     """Refine an encoder for searching a collection, without relevance judgements, or leave it unchanged; save it.
@@ -73,8 +74,8 @@ def adapt_search(
     which of the harmless ones is best. With ``dev``, the best one is chosen that is better than the base model.
 
     The saved model has a route for queries and one for documents: use ``encode_query`` and ``encode_document``. Its
-    embeddings have length 1, so that dot product and cosine are the same. The result also has the weight with which
-    BM25 is added in a hybrid search: ``HybridSearch(found.model, documents, bm25_weight=found.details.bm25_weight)``.
+    embeddings have length 1, so that dot product and cosine are the same. The result also has the weight of BM25 beside
+    it, the one that ``HybridSearch(found.model, documents, queries=queries)`` finds.
 
     Args:
         model: the encoder. It is not changed. Queries and documents are encoded with its prompts and routes for these.
@@ -87,8 +88,9 @@ def adapt_search(
         dev: judged queries and their documents, to choose by in place of BM25, by nDCG@10.
         keep_index: change the route of queries alone, so that stored document embeddings stay valid. Not for an encoder
             that compares by dot product, unless its document embeddings have length 1.
+        language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`.
         options: how the run goes: see :class:`AdaptationOptions`. Its deadline and its ``limit`` hold for documents; of
-            the queries, at most 2,000 are used, and all of these are encoded. None: the defaults.
+            the queries, at most 1,000 are used, and all of these are encoded. None: the defaults.
 
     Returns:
         What was chosen, its model, and all candidates with their gains; ``details`` is a :class:`SearchDetails`.
@@ -115,81 +117,146 @@ def adapt_search(
     check_instance("dev", dev, RetrievalTask, or_none=True)
     check_bool("keep_index", keep_index)
     require_bm25s()
+    check_language(language)
     with AdaptationRun(model, output, options) as run:
         sample = run.sample(documents, "documents")
-        sampled, from_documents = search_queries(queries, sample.texts)
-        if reason := too_few(sample.texts, sampled, from_documents):
-            return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(sampled), from_documents))
+        wanted, made = search_queries(queries, sample.texts)
+        if reason := why_not_enough(sample.texts, wanted, made):
+            return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(wanted), made))
         if keep_index and model.similarity_fn_name == "dot":
-            _, first = with_embedding(sample.texts, run.encode(sample.texts[:PART], route="document"))
-            if not torch.allclose(first.norm(dim=1), torch.ones(1).double(), atol=0.01):  # bfloat16 rounds
-                raise ValueError(
-                    "keep_index must be False for an encoder that compares by dot product and gives documents of other "
-                    "lengths than 1."
-                )
-        encoded = encode_both(run, sampled, sample.texts, deadline=run.encoding_deadline)
-        used_queries, of_queries = with_embedding(sampled, encoded[0])
-        used_documents, of_documents = with_embedding(sample.texts, encoded[1])
-        details, summary = SearchDetails(len(used_queries), from_documents), summarize(sample, used_documents)
-        if len(used_documents) < FEWEST_DOCUMENTS or len(used_queries) < FEWEST_QUERIES:
-            reason = f"{FEWEST_DOCUMENTS} documents and {FEWEST_QUERIES} queries are needed, and "
-            if len(encoded[1]) < FEWEST_DOCUMENTS:
-                reason += f"{len(encoded[1])} documents were encoded in the time: give more minutes."
-            else:
-                reason += f"{len(used_documents)} and {len(used_queries)} have an embedding other than 0."
+            _check_lengths(run.encode(sample.texts[:PART], route="document"))
+        encoded = encode_both(run, wanted, sample.texts, deadline=run.encoding_deadline)
+        collection = Collection.of(model, (wanted, sample.texts), encoded, language)
+        summary = summarize(sample, collection.documents)
+        details = SearchDetails(len(collection.queries), made)
+        if reason := collection.why_not_enough(encoded=len(encoded[1])):
             return run.save_unchanged(reason, summary, details)
-        index = BM25(used_documents)
-        base = comparable(model, of_queries), comparable(model, of_documents)  # what the base model compares
-        unit = of_unit_length(of_queries, of_documents)  # what transforms are applied to
 
-        def unchanged(
-            reason: str, measure: str = "", results: list[CandidateResult] | None = None
-        ) -> Adaptation[SearchDetails]:
-            """Save the base model, and report the weight of BM25 beside it."""
-            found = dataclasses.replace(details, bm25_weight=hybrid_weight(index, used_queries, *base))
-            return run.save_unchanged(reason, summary, found, measure, results)
-
-        transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
-        if from_documents:
-            transforms = transforms[-1:]  # the one that does not use the mean of the queries: users' have another
+        candidates: dict[str, Routes] = {}
+        results: list[CandidateResult] = []
+        gain_measure = ""
         try:
-            routes = both_sides(used_documents, unit, transforms, run.options.seed)
+            candidates = propose(collection, keep_index=keep_index, made=made, seed=run.options.seed)
         except ValueError as error:  # too few embeddings that differ
-            return unchanged(str(error))
-        if keep_index:
-            routes = queries_alone(routes, unit)  # carries what the documents got over to the queries
-
-        if dev is None:
-            gain_measure = _PSEUDO_RELEVANT
-            comparison = PseudoRelevanceComparison(index, used_queries, base)
-            details = dataclasses.replace(details, compared=len(comparison.compared))
-            if len(comparison.compared) < FEWEST_QUERIES:
-                return unchanged(
-                    f"{len(comparison.compared)} queries share a word with a document, {FEWEST_QUERIES} are needed."
-                )
-            results = pseudo_relevance_results(comparison, transforms, routes, unit)
-            choice = choose_harmless(results)
-        else:
+            choice = Choice(None, str(error))
+        if candidates and dev is not None:
             gain_measure = _JUDGED
             judged = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
             of_dev = encode_both(run, judged, list(dev.documents.values()))
             judgements = JudgedQueries(dev, (comparable(model, of_dev[0]), comparable(model, of_dev[1])))
+            results = compare_candidates(judgements, candidates, of_unit_length(*of_dev))
             details = dataclasses.replace(details, dev=judgements.score)
-            results = judged_results(judgements, transforms, routes, of_unit_length(*of_dev))
             choice = choose(results)
+        elif candidates:
+            comparison = PseudoRelevanceComparison(collection.index, collection.queries, collection.searched)
+            compared = len(comparison.compared)
+            details = dataclasses.replace(details, compared=compared)
+            if compared < FEWEST_QUERIES:
+                choice = Choice(None, f"{compared} queries share a word with a document, {FEWEST_QUERIES} are needed.")
+            else:
+                gain_measure = _PSEUDO_RELEVANT
+                results = compare_candidates(comparison, candidates, collection.unit)
+                choice = choose_harmless(results)
 
-        if choice.index is None:
-            return unchanged(choice.reason, gain_measure, results)
-        chosen, name = routes[choice.index], transforms[choice.index].name
-        refined = routed(model, chosen)
-        moved = chosen.after(unit)
-        weight = hybrid_weight(index, used_queries, *moved)
-        add_card_line(refined, name, len(used_documents), len(used_queries), from_documents, weight)
+        name = None if choice.index is None else results[choice.index].name
+        found = collection.searched if name is None else candidates[name].after(collection.unit)
+        if len(collection.documents) == sample.read:  # else the weight of all documents is another one
+            weight = hybrid_weight(collection.index, collection.queries, *found)
+            details = dataclasses.replace(details, bm25_weight=weight)
+        if name is None:
+            return run.save_unchanged(choice.reason, summary, details, gain_measure, results)
+        refined = routed(model, candidates[name])
+        add_card_line(refined, name, summary.used, details)
         run.save(refined)
-        before, after = (torch.from_numpy(first_documents(*side, _SHOWN)) for side in (base, moved))
-        changed = write_searches(run.folder.model, used_queries, used_documents, before, after, run.options.seed)
-        details = dataclasses.replace(details, changed=changed, bm25_weight=weight)
+        before, after = (torch.from_numpy(first_documents(*of, _SHOWN)) for of in (collection.searched, found))
+        changed = write_searches(run.folder.model, collection.queries, collection.documents, before, after, run.options.seed)
+        details = dataclasses.replace(details, changed=changed)
         return run.report(refined, name, choice.reason, gain_measure, results, summary, details)
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """Queries and documents with their embeddings by the base model; none is 0.
+
+    Attributes:
+        queries: Q texts.
+        documents: N texts.
+        searched: (Q, D) queries and (N, D) documents whose inner products are the base model's similarities.
+        unit: the same with length 1, as the transforms of a :class:`Routes` take them.
+        index: BM25 of the documents.
+    """
+
+    queries: list[str]
+    documents: list[str]
+    searched: Embeddings
+    unit: Embeddings
+    index: BM25
+
+    @classmethod
+    def of(
+        cls,
+        model: SentenceTransformer,
+        texts: tuple[list[str], list[str]],
+        encoded: tuple[Tensor, Tensor],
+        language: str | None,
+    ) -> Collection:
+        """Return the collection of queries and documents, of which the first n were encoded each.
+
+        Args:
+            model: the base model.
+            texts: queries and documents.
+            encoded: (Q, D) and (n, D); a table of words gives 0 to a text of unknown ones, which is left out.
+            language: of BM25.
+        """
+        queries, of_queries = with_embedding(texts[0], encoded[0])
+        documents, of_documents = with_embedding(texts[1], encoded[1])
+        searched = comparable(model, of_queries), comparable(model, of_documents)
+        unit = of_unit_length(of_queries, of_documents)
+        return cls(queries, documents, searched, unit, BM25(documents or [""], language))
+
+    def why_not_enough(self, encoded: int) -> str | None:
+        """Return what is lacking, where ``encoded`` documents could be encoded in the time; None if nothing is."""
+        if len(self.documents) >= FEWEST_DOCUMENTS and len(self.queries) >= FEWEST_QUERIES:
+            return None
+        needed = f"{FEWEST_DOCUMENTS} documents and {FEWEST_QUERIES} queries are needed, and "
+        if encoded < FEWEST_DOCUMENTS:
+            return f"{needed}{encoded} documents were encoded in the time: give more minutes."
+        return f"{needed}{len(self.documents)} and {len(self.queries)} have an embedding other than 0."
+
+
+def _check_lengths(documents: Tensor) -> None:
+    """Check that embeddings (n, D) have length 1, but for those that are 0.
+
+    Raises:
+        ValueError: if one has another length.
+    """
+    lengths = documents.norm(dim=1)
+    if ((lengths - 1).abs() > 0.01).logical_and(lengths > 0).any():  # bfloat16 rounds
+        raise ValueError(
+            "keep_index must be False for an encoder that compares by dot product and gives documents of other "
+            "lengths than 1."
+        )
+
+
+def propose(collection: Collection, *, keep_index: bool, made: bool, seed: int) -> dict[str, Routes]:
+    """Return the candidates by name, in the order in which the first harmless one is chosen.
+
+    Args:
+        collection: what they are computed from.
+        keep_index: change queries alone.
+        made: the queries were made from the documents: then their mean is not used, as users' queries have another.
+        seed: of the texts that the directions are found from.
+
+    Raises:
+        ValueError: if the documents have too few different embeddings.
+    """
+    transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
+    if made:
+        transforms = transforms[-1:]
+    routes = both_sides(collection.documents, collection.unit, transforms, seed)
+    if keep_index:
+        routes = queries_alone(routes, collection.unit)  # carries what the documents got over to the queries
+    return {transform.name: route for transform, route in zip(transforms, routes, strict=True)}
 
 
 def check_searchable(model: SentenceTransformer) -> None:
@@ -218,60 +285,34 @@ def of_unit_length(queries: Tensor, documents: Tensor) -> Embeddings:
     return unit_rows(queries).float().numpy(), unit_rows(documents).float().numpy()
 
 
-def pseudo_relevance_results(
-    comparison: PseudoRelevanceComparison,
-    transforms: Sequence[SearchTransform],
-    routes: Sequence[Routes],
-    unit: Embeddings,
+def compare_candidates(
+    comparison: PseudoRelevanceComparison | JudgedQueries, candidates: Mapping[str, Routes], unit: Embeddings
 ) -> list[CandidateResult]:
-    """Compare candidates by BM25's first documents: one that is worse by more than a standard error is not accepted.
+    """Compare candidates with the base model.
+
+    By BM25's first documents, one is accepted that is not worse by more than a standard error; by relevance
+    judgements, one that is better.
 
     Args:
         comparison: with the base model.
-        transforms: the candidates.
-        routes: what follows the encoder with each of them.
-        unit: queries and documents by the base model, of length 1.
+        candidates: what follows the encoder, by name.
+        unit: queries and documents that are compared, by the base model, of length 1.
     """
     results = []
-    for transform, route in zip(transforms, routes, strict=True):
+    for name, routes in candidates.items():
         began = time.perf_counter()
-        gain, error = comparison.compare(*route.after(unit))
-        reason = None
-        if not gain >= -error:
-            reason = "finds BM25's first documents later than the base model, by more than a standard error"
+        gain, error = comparison.compare(*routes.after(unit))
+        if error is None:
+            reason = None if gain > 0 else "not better than the base model"
+        else:
+            worse = "finds BM25's first documents later than the base model, by more than a standard error"
+            reason = None if gain >= -error else worse
         results.append(
             CandidateResult(
-                name=transform.name,
+                name=name,
                 gain=gain,
-                low=gain - 1.96 * error,
-                high=gain + 1.96 * error,
-                why_not_accepted=reason,
-                seconds=round(time.perf_counter() - began, 1),
-            )
-        )
-    return results
-
-
-def judged_results(
-    judgements: JudgedQueries, transforms: Sequence[SearchTransform], routes: Sequence[Routes], unit: Embeddings
-) -> list[CandidateResult]:
-    """Compare candidates by relevance judgements: one that is not better than the base model is not accepted.
-
-    Args:
-        judgements: of the development set.
-        transforms: the candidates.
-        routes: what follows the encoder with each of them.
-        unit: queries and documents of the development set by the base model, of length 1.
-    """
-    results = []
-    for transform, route in zip(transforms, routes, strict=True):
-        began = time.perf_counter()
-        gain = judgements.compare(*route.after(unit))
-        reason = None if gain > 0 else "not better than the base model"
-        results.append(
-            CandidateResult(
-                name=transform.name,
-                gain=gain,
+                low=None if error is None else gain - 1.96 * error,
+                high=None if error is None else gain + 1.96 * error,
                 why_not_accepted=reason,
                 seconds=round(time.perf_counter() - began, 1),
             )

@@ -20,6 +20,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from st_extras.adaptation.report import SearchDetails
 from st_extras.adaptation.transforms import LinearTransform
 from st_extras.citations import CITATIONS
 from st_extras.encoders.prompts import name_prompts
@@ -176,14 +177,13 @@ def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
     return refined
 
 
-def add_card_line(
-    model: SentenceTransformer, name: str, documents: int, queries: int, made_from_documents: bool, bm25_weight: float
-) -> None:
+def add_card_line(model: SentenceTransformer, name: str, documents: int, details: SearchDetails) -> None:
     """Add to the model card what was put after the encoder, from how many texts, and how to add BM25."""
-    described = "queries made from them" if made_from_documents else f"{queries:,} queries"
+    described = "queries made from them" if details.made_from_documents else f"{details.queries:,} queries"
     line = (
         f"* **st-extras adapt-search**, {name}: from {documents:,} documents and {described}, without judgements. Use "
-        "`encode_query` and `encode_document`; plain `encode` takes a text for a document. In a hybrid search of these "
-        f"documents, the score is cosine + {bm25_weight:.4g} x BM25."
+        "`encode_query` and `encode_document`; plain `encode` takes a text for a document."
     )
+    if details.bm25_weight is not None:
+        line += f" In a hybrid search of these documents, the score is cosine + {details.bm25_weight:.4g} x BM25."
     model_card.add_card_line(model, "Search", line, CITATIONS["he2003locality"])

@@ -45,6 +45,7 @@ def adapt_search(
     retrieval: Annotated[
         str | None, typer.Option(help="Folder of judged queries (BEIR's layout) to choose by; default: BM25.")
     ] = None,
+    language: options.Language = None,
     passages: Annotated[
         int | None,
         typer.Option(help="Cut documents into passages of N words.", min=1, rich_help_panel=options.TEXT),
@@ -106,6 +107,7 @@ def adapt_search(
         queries=wanted,
         dev=judged,
         keep_index=keep_index,
+        language=language,
         options=run_options,
     )
     known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
@@ -117,14 +119,16 @@ def adapt_search(
         return
     if adapted.candidates and judged is None:
         print_line(_RULE)
-    if (weight := adapted.details.bm25_weight) is not None:
+    weight = adapted.details.bm25_weight
+    if weight is not None:
         print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25.")
-        if passages is not None:  # search reads whole documents, which have another weight
-            print_line("Index the passages; the best one counts for its document.")
-            return
-        read = [documents[0] if len(documents) == 1 else "DOCUMENTS", *([] if column is None else ["--column", column])]
-        where = shlex.join([str(output), *read])
-        print_line(f'st-extras search {where} "your query" --bm25-weight {weight:.4g}')
+    if passages is not None:  # search reads whole documents, which have another weight
+        print_line("Index the passages; the best one counts for its document.")
+        return
+    read = [documents[0] if len(documents) == 1 else "DOCUMENTS", *([] if column is None else ["--column", column])]
+    where = shlex.join([str(output), *read])
+    by = "" if weight is None else f" --bm25-weight {weight:.4g}"  # without it, search finds the one of all documents
+    print_line(f'st-extras search {where} "your query"{by}')
 
 
 def _search_changes(adapted: Adaptation[SearchDetails]) -> list[str]:

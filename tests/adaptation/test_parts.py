@@ -165,6 +165,10 @@ def test_the_first_one_without_harm_is_chosen():
     bad, good, better = result("a", -1.0, "later"), result("b", 0.0), result("c", 0.5)
     assert choose_harmless([bad, good, better]) == Choice(1, "b was chosen: no harm was found.")
     assert choose_harmless([bad]).index is None
+    worse = result("c", -0.006)
+    chosen = choose_harmless([worse])
+    assert chosen.index == 0
+    assert "although its gain is -0.006: within a standard error," in chosen.reason
 
 
 def test_whitening_is_tried_where_the_transform_before_it_keeps_general_english():

@@ -8,9 +8,9 @@ import torch
 
 from st_extras import functional
 from st_extras.adaptation import pseudo_relevance
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, search_queries, too_few
-from st_extras.adaptation.search import pseudo_relevance_results
-from st_extras.adaptation.search_transforms import BOTH_SIDES, Affine, Routes
+from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, search_queries, why_not_enough
+from st_extras.adaptation.search import compare_candidates
+from st_extras.adaptation.search_transforms import Affine, Routes
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
 from tests.helpers import draw
@@ -32,9 +32,9 @@ def test_queries_are_made_of_sentences_of_documents():
     found, made = search_queries("documents", documents)
     assert (made, len(found)) == (True, 150)
     assert all(any(text in document for document in documents) and len(text.split()) == 8 for text in found)
-    assert not too_few(documents, found, made)
+    assert not why_not_enough(documents, found, made)
     found, _ = search_queries("documents", DOCUMENTS)
-    assert "too short to make queries of" in too_few(DOCUMENTS, found, made=True)
+    assert "too short to make queries of" in why_not_enough(DOCUMENTS, found, made=True)
     assert sorted(search_queries([*QUERIES, *QUERIES, " "], DOCUMENTS)[0]) == sorted(QUERIES)
 
 
@@ -88,7 +88,7 @@ def test_a_candidate_is_refused_by_more_than_a_standard_error(monkeypatch):
     received = []
     for gain, accepted in ((-0.011, False), (-0.009, True)):
         monkeypatch.setattr(comparison, "compare", lambda *given, gain=gain: received.append(given) or (gain, 0.01))
-        (found,) = pseudo_relevance_results(comparison, BOTH_SIDES[:1], [route], base)
-        assert (found.name, found.accepted) == (BOTH_SIDES[0].name, accepted)
+        (found,) = compare_candidates(comparison, {"one": route}, base)
+        assert (found.name, found.accepted) == ("one", accepted)
         assert (found.low, found.high) == pytest.approx((gain - 0.0196, gain + 0.0196))
     assert all(map(np.array_equal, received[0], route.after(base)))

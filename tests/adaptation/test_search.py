@@ -1,7 +1,9 @@
 """``adapt_search``: what queries and documents become, what is compared, what is saved."""
 
+import inspect
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 
 from st_extras.adaptation import adapt_search, search, search_transforms
+from st_extras.adaptation import run as adaptation_run
 from st_extras.adaptation.corpus import sample_texts
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, search_queries
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
+from st_extras.encoders.embedding_store import EmbeddingStore
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import first_documents
@@ -309,3 +313,75 @@ def test_an_interrupted_run_encodes_nothing_again_and_ends_the_same(still_encode
     assert [one.gain for one in resumed.candidates] == [one.gain for one in whole.candidates]
     np.testing.assert_array_equal(resumed.model.encode_query(QUERIES), whole.model.encode_query(QUERIES))
     assert "more minutes" in run(still_encoder, tmp_path / "few", minutes=1e-6).reason
+
+
+# --- settings ---
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> dict[str, list[dict[str, Any]]]:
+    """Let functions note the arguments that they are called with, by name."""
+    calls: dict[str, list[dict[str, Any]]] = {name: [] for _, name in places}
+
+    def watch(place: Any, name: str) -> None:
+        original = getattr(place, name)
+
+        def noting(*given: Any, **options: Any) -> Any:
+            bound = inspect.signature(original).bind(*given, **options)
+            bound.apply_defaults()
+            calls[name].append(bound.arguments)
+            return original(*given, **options)
+
+        monkeypatch.setattr(place, name, noting)
+
+    for place, name in places:
+        watch(place, name)
+    return calls
+
+
+@pytest.mark.parametrize("keep_index", [False, True])
+def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, monkeypatch, accepting, keep_index):
+    calls = recorded(
+        monkeypatch,
+        (adaptation_run, "sample_texts"),
+        (search, "both_sides"),
+        (search, "write_searches"),
+        (search, "BM25"),
+        (EmbeddingStore, "encode"),
+    )
+    began = time.perf_counter()
+    settings = {"seed": 7, "batch_size": 5, "limit": 777, "minutes": 50, "language": "english"}
+    found = run(still_encoder, tmp_path, keep_index=keep_index, **settings)
+    (sampled,) = calls["sample_texts"]
+    assert (sampled["limit"], sampled["seed"], sampled["name"]) == (777, 7, "documents")
+    (fitted,) = calls["both_sides"]
+    assert fitted["seed"] == 7
+    assert fitted["transforms"] == (QUERIES_ALONE if keep_index else BOTH_SIDES)
+    (index,) = calls["BM25"]
+    assert (sorted(index["documents"]), index["language"]) == (sorted(DOCUMENTS), "english")
+    queries, documents = calls["encode"]
+    assert [one["route"] for one in (queries, documents)] == ["query", "document"]
+    assert [one["batch_size"] for one in (queries, documents)] == [5, 5]
+    assert queries["deadline"] == np.inf  # they are all encoded
+    assert documents["deadline"] - began == pytest.approx(0.6 * 50 * 60, abs=60)
+    (shown,) = calls["write_searches"]
+    assert shown["seed"] == 7
+    texts = shown["queries"], shown["documents"]
+    for side, model in (("before", still_encoder), ("after", found.model)):
+        sides = (unit(model, role, of) for role, of in zip(("query", "document"), texts, strict=True))
+        assert (shown[side].numpy() == first_documents(*sides, 3)).mean() > 0.95, side
+    assert not torch.equal(shown["before"], shown["after"])
+
+
+def test_judged_documents_are_encoded_whatever_the_time(still_encoder, tmp_path, monkeypatch):
+    calls = recorded(monkeypatch, (EmbeddingStore, "encode"))
+    run(still_encoder, tmp_path, dev=JUDGED)
+    assert [one["deadline"] < np.inf for one in calls["encode"]] == [False, True, False, False]
+    assert list(calls["encode"][2]["texts"]) == QUERIES[:8]
+    assert list(calls["encode"][3]["texts"]) == list(JUDGED.documents.values())
+
+
+def test_a_weight_is_that_of_all_documents_or_none(still_encoder, tmp_path, accepting):
+    """HybridSearch over all of them finds another one than over the sample."""
+    found = adapt_search(still_encoder, [*DOCUMENTS, DOCUMENTS[0]], tmp_path, queries=QUERIES, **quiet())
+    assert (found.chosen, found.details.bm25_weight) == (BOTH_SIDES[0].name, None)
+    assert "BM25" not in (tmp_path / "README.md").read_text().partition("st-extras adapt-search")[2].partition("\n")[0]

@@ -1,5 +1,6 @@
 """``st-extras adapt`` and ``adapt-search``: what they print and refuse."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -121,6 +122,31 @@ def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
     wanted = ["search", "my search", "my texts.csv", "--column", "body", "your query", "--bm25-weight", "0.02"]
     assert search == ([wanted] if passages is None else [])
     assert ("Index the passages" in out) == (passages is not None)
+    monkeypatch.setattr(
+        "st_extras.adaptation.adapt_search",
+        lambda *_, **__: dataclasses.replace(found, details=dataclasses.replace(details, bm25_weight=None)),
+    )
+    code, out, err = run("adapt-search", "ENC", "my texts.csv", "-o", "my search", "--column", "body", *options)
+    assert (code, "BM25." in out, "--bm25-weight" in out) == (0, False, False), err
+    assert ("st-extras search 'my search' 'my texts.csv' --column body \"your query\"\n" in out) == (passages is None)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_queries_that_are_given_take_the_place_of_those_of_the_folder(run, monkeypatch, given):
+    Path("faq/qrels").mkdir(parents=True)
+    Path("faq/corpus.csv").write_text("id,text\nd1,a cat\n")
+    Path("faq/queries.csv").write_text("id,text\nq1,of the folder\n")
+    Path("faq/qrels/test.txt").write_text("q1 0 d1 1\n")
+    Path("mine.txt").write_text("one of mine\nanother\n")
+    received = []
+
+    def note(*_, queries, **__):
+        received.append(list(queries))
+        raise ValueError("enough.")
+
+    monkeypatch.setattr("st_extras.adaptation.adapt_search", note)
+    run("adapt-search", "ENC", "faq", "-o", "out", *(("--queries", "mine.txt") if given else ()))
+    assert received == [["one of mine", "another"] if given else ["of the folder"]]
 
 
 @pytest.mark.parametrize(("budget", "allowed"), [(2.0, ""), (ANY_LOSS, ", any loss is allowed")])

@@ -37,7 +37,7 @@ MISTAKES = {
     "evaluate ENC --retrieval FOLDER --setting all": "--setting does not go with --retrieval",
     "evaluate ENC --judged TSV": "--judged needs --retrieval",
     "evaluate ENC --retrieval FOLDER --judged TSV --split dev": "--split does not go with --judged",
-    "evaluate ENC --retrieval FOLDER --baseline best": "'best' is not 'bm25'",
+    "evaluate ENC --retrieval FOLDER --baseline best": "'best' is not one of 'bm25'",
     "refine whiten ENC TEXT -o out": "method must be one of",
     "refine sif ENC TEXT -o out --batch-size 32": "--batch-size is not for sif",
     "repal tune ENC --sts STS -o out": "RepAL attached",

@@ -67,7 +67,7 @@ TEXT = ["a sentence", "another"]
 RENAMED = {
     "encoder": ("path", "name"),
     "text": ("sources",),
-    "retrieval": ("folder",),
+    "retrieval": ("folder", "documents"),
     "passages": ("words",),
     "labeled": ("path",),
     "device": ("encode_options",),
@@ -136,7 +136,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "adapt enc text.csv -o there --strength gentle --labeled F --text-column t --label-column l --json": {
         "labeled": {"path": "F", "dev": LABELED},
     },
-    f"adapt-search enc text.csv {RUN} --queries q.txt --keep-index --retrieval F --passages 2 --query-prompt Q"
+    f"adapt-search enc text.csv {RUN} --queries q.txt --keep-index --language english --retrieval F --passages 2 --query-prompt Q"
     " --document-prompt D": {
         "queries": {"sources": ["q.txt"], "queries": QUERIES, "documents": TEXT},
         "retrieval": {"folder": "F", "dev": TASK},
@@ -175,7 +175,10 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "retrieval": {"folder": "F", "task": TASK, "bm25": True, "baseline": None, "language": None},
     },
     "evaluate enc --retrieval F --judged J --baseline bm25 --language english --layers 1 --ranks r.tsv": {
-        "judged": {"documents": "F", "judged": "J", "task": TASK, "baseline": "bm25", "language": "english"},
+        "retrieval": {"documents": "F", "task": TASK},
+        "judged": {"judged": "J"},
+        "baseline": {"baseline": "bm25"},
+        "language": {"language": "english"},
         "layers": {"path": "enc", "layers": 1},
     },
     f"refine whitening enc text.csv {READ} {ENCODE} --output there --set dimensions=3 --overwrite": {
