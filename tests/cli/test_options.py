@@ -136,8 +136,8 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "adapt enc text.csv -o there --strength gentle --labeled F --text-column t --label-column l --json": {
         "labeled": {"path": "F", "dev": LABELED},
     },
-    f"adapt-search enc text.csv {RUN} --queries q.txt --keep-index --language english --retrieval F --passages 2 --query-prompt Q"
-    " --document-prompt D": {
+    f"adapt-search enc text.csv {RUN} --queries q.txt --keep-index --language english --retrieval F --passages 2"
+    " --query-prompt Q --document-prompt D": {
         "queries": {"sources": ["q.txt"], "queries": QUERIES, "documents": TEXT},
         "retrieval": {"folder": "F", "dev": TASK},
         "query_prompt": {"model": Model("enc", {"query": "Q", "document": "D"})},
