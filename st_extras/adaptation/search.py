@@ -169,7 +169,9 @@ def adapt_search(
         add_card_line(refined, name, summary.used, details)
         run.save(refined)
         before, after = (torch.from_numpy(first_documents(*of, _SHOWN)) for of in (collection.searched, found))
-        changed = write_searches(run.folder.model, collection.queries, collection.documents, before, after, run.options.seed)
+        changed = write_searches(
+            run.folder.model, collection.queries, collection.documents, before, after, run.options.seed
+        )
         details = dataclasses.replace(details, changed=changed)
         return run.report(refined, name, choice.reason, gain_measure, results, summary, details)
 
