@@ -213,7 +213,7 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
 
     Args:
         documents: a file, a folder or a pattern of documents with ids, as for ``st-extras search``.
-        judged: a table (.tsv, .csv, .jsonl, .json, .parquet) with the columns ``query`` (its text), ``id`` (of a document) and,
+        judged: a table, such as .tsv or .jsonl, with the columns ``query`` (its text), ``id`` (of a document) and,
             if wanted, ``grade`` (above 0: relevant; without it, 1). A query with several relevant documents has a row
             for each.
 
