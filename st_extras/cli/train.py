@@ -66,13 +66,6 @@ def train(
     dropout: options.Dropout = None,
     prompt_template: options.PromptTemplate = None,
     dtype: options.Dtype = None,
-    keep_duplicates: Annotated[
-        bool,
-        typer.Option(
-            help="Allow identical sentences in one batch, where they act as false negatives.",
-            rich_help_panel=options.TEXT,
-        ),
-    ] = False,
     set_: options.Setting = None,
     complementary: objectives.Complementary = None,
     frequencies: objectives.Frequencies = None,
@@ -198,7 +191,7 @@ def train(
             seed=seed,
             bf16=bf16,
             lora=lora,
-            no_duplicates=objective != "paser" and not keep_duplicates,
+            no_duplicates=objective != "paser",
             resume=resume,
             force=force,
             overwrite=overwrite,

@@ -97,12 +97,11 @@ ENCODED: dict[str, Any] = {"device": {"encode_options": {"device": ["a", "b"], "
 LINES: dict[str, dict[str, dict[str, Any]]] = {
     f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --test T --batch-size 7"
     " --mini-batch-size 5 --lr 0.5 --loss-lr 0.25 --steps 11 --eval-steps 12 --patience 3 --max-length 9 --pooling cls"
-    " --layers 1 --dropout 0.25 --prompt-template 'a {} b' --dtype bfloat16 --keep-duplicates"
+    " --layers 1 --dropout 0.25 --prompt-template 'a {} b' --dtype bfloat16"
     " --set temperature=0.3 --seed 13 --lora 8 --gradient-checkpointing --resume --force --overwrite --quiet": {
         "dev": {"source": "D", "evaluator": ("X", "D"), "data": TEXT},
         "dev_set": {"names": "X"},
         "test": {"source": "T", "names": SEVEN_STS},
-        "keep_duplicates": {"no_duplicates": False},
         "set_": {"temperature": 0.3},
         "quiet": {"show_progress_bar": False, "called": "disable_progress_bars"},
     },
