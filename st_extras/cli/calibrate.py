@@ -72,11 +72,12 @@ def calibrate(
     if picture is not None:
         _check_picture(picture, axes.figure.canvas.get_supported_filetypes())
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
+    searched, origin = _queries(queries, query_column, text, texts, seed) if queries else (None, "")
     models = {name: load_any(path) for name, path in paths.items()}
-    searched, origin = None, ""
-    if queries or any(map(has_search_routes, models.values())):
+    if searched is None and any(map(has_search_routes, models.values())):
+        searched, origin = _queries([], query_column, text, texts, seed)
+    if searched is not None:
         options.refuse_unread(context, "is not for queries and documents, which have their own", "prompt")
-        searched, origin = _queries(queries or [], query_column, text, texts, seed)
     bar = shows_bars(quiet, as_json)
     pairs = encode_pairs(models, texts, searched, prompt=prompt, batch_size=batch_size, show_progress_bar=bar)
     found, count = pairs.cosines(), len(pairs.texts["after"])

@@ -117,6 +117,13 @@ def test_a_mistake_before_the_text_is_read(assert_refused, monkeypatch, line):
 
 
 FILES_FIRST = {
+    "adapt ENC semicolons.csv -o out": "semicolons.csv",
+    "adapt ENC TEXT semicolons.csv -o out": "semicolons.csv",
+    "adapt ENC good.csv --column nope -o out": "nope",
+    "adapt-search ENC semicolons.csv -o out": "semicolons.csv",
+    "calibrate ENC TEXT --queries semicolons.csv": "semicolons.csv",
+    "refine whitening ENC semicolons.csv -o out": "semicolons.csv",
+    "train simcse ENC semicolons.csv -o out": "semicolons.csv",
     "adapt ENC TEXT --labeled semicolons.csv -o out": "semicolons.csv",
     "adapt ENC TEXT --dev semicolons.csv -o out": "semicolons.csv",
     "adapt-search ENC TEXT --queries semicolons.csv -o out": "semicolons.csv",
