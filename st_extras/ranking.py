@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import check_choice
+from st_extras.encoders.passages import Passages
 from st_extras.functional import full_precision, row_blocks, unit_rows
-from st_extras.text.corpus import is_blank, iterate_sentences, passages
+from st_extras.text.corpus import is_blank, iterate_sentences
+from st_extras.text.corpus import passages as cut_into_passages
 from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, searchable_sentences
 
 logger = logging.getLogger(__name__)
@@ -102,7 +104,7 @@ def queries_from_documents(documents: Sequence[str]) -> list[str]:
     made = []
     for document in _sample((text.strip() for text in documents if not is_blank(text)), _MADE_QUERIES):
         sentences = searchable_sentences(document)
-        made.append(draw.choice(sentences) if len(sentences) > 1 else next(passages([document], _WORDS)))
+        made.append(draw.choice(sentences) if len(sentences) > 1 else next(cut_into_passages([document], _WORDS)))
     return made
 
 
@@ -115,7 +117,12 @@ def _sample(texts: Iterator[str], most: int) -> list[str]:
 
 
 def hybrid_weight(
-    index: BM25, queries: Sequence[str], of_queries: Floats, of_documents: Floats, share: float = BM25_SHARE
+    index: BM25,
+    queries: Sequence[str],
+    of_queries: Floats,
+    of_documents: Floats,
+    share: float = BM25_SHARE,
+    passages: Passages | None = None,
 ) -> float:
     """Return the weight of BM25 beside an encoder: see :func:`~st_extras.text.term_weights.bm25_weight`.
 
@@ -125,15 +132,17 @@ def hybrid_weight(
         index: of the N documents.
         queries: Q texts.
         of_queries: (Q, D), from :func:`comparable`.
-        of_documents: (N, D), from :func:`comparable`.
+        of_documents: (N, D), from :func:`comparable`; with passages those, (P, D).
         share: how far the scores of BM25 spread after weighting, relative to the encoder's.
+        passages: of each document, whose best one counts. None: the documents are whole.
     """
     asked = np.flatnonzero(of_queries.any(axis=1))
-    has_embedding = np.asarray(of_documents.any(axis=1))
+    best: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray if passages is None else passages.best
+    has_embedding = best(np.asarray(of_documents.any(axis=1)))
     columns = slice(None) if has_embedding.all() else has_embedding  # without a copy, if there is a choice
     weight = bm25_weight_of_blocks(
         (
-            (dense[:, columns], index.scores([queries[row] for row in asked[rows]])[:, columns])
+            (best(dense)[:, columns], index.scores([queries[row] for row in asked[rows]])[:, columns])
             for rows, dense in score_blocks(of_queries[asked], of_documents)
         ),
         share,

@@ -22,7 +22,8 @@ from st_extras.adaptation.corpus import FEWEST_TEXTS, Sample, TextSummary, sampl
 from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult, Details
 from st_extras.checks import check_bool, check_count, check_instance, check_interval, check_seed
 from st_extras.encoders.adapters import check_adapters
-from st_extras.encoders.embedding_store import EmbeddingStore, Route
+from st_extras.encoders.embedding_store import EmbeddingStore
+from st_extras.encoders.fingerprint import Route
 from st_extras.encoders.structure import modes_kept
 from st_extras.files import write_json
 from st_extras.modules import pipeline

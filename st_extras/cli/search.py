@@ -6,9 +6,10 @@ import io
 import itertools
 import sys
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from unicodedata import category
 
 import typer
@@ -21,9 +22,10 @@ from st_extras.cli.console import print_json, print_line, shows_bars, table_cons
 from st_extras.cli.evaluate import load_any
 
 if TYPE_CHECKING:
-    from st_extras.search import HybridSearch
+    from st_extras.search import Hit, HybridSearch
 
 _FEWEST_QUERIES = 20  # of a file, to find the weight from
+_SNIPPET = 300  # characters of a document that JSON shows
 _SHOWN = 20_000  # characters of a document in which matching words are looked for
 _LEAD = 10  # characters shown before the first matching word, where a text is cut at its beginning
 _LONGEST_ID = 24  # characters of an id on a line
@@ -42,23 +44,34 @@ def search(
     ],
     query: Annotated[
         list[str] | None,
-        typer.Argument(help="What to search for; none: asks, line by line.", callback=options.check_text),
+        typer.Argument(
+            help='What to search for; none: asks, line by line. Put "--" before one that begins with "-".',
+            callback=options.check_text,
+        ),
     ] = None,
     queries: Annotated[str | None, typer.Option(help="File of queries, in place of QUERY.")] = None,
     top_k: Annotated[int, typer.Option(help="How many documents to show for a query.", min=1)] = 10,
     index: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that keeps what was encoded: the next search of these documents starts at once, and an "
-            "interrupted one resumes."
+            help="Folder that keeps what was encoded: the next search of these documents starts at once, new and "
+            "changed documents alone are encoded, and an interrupted search resumes."
         ),
     ] = None,
     bm25_weight: Annotated[
         float | None,
         typer.Option(
             help=f"Weight of BM25 beside the encoder, such as adapt-search prints; default: found from --queries if "
-            f"they are {_FEWEST_QUERIES} or more, else from the queries of a folder in BEIR's layout, else from "
-            "sentences of the documents.",
+            f"they are {_FEWEST_QUERIES} or more, else that of --index, else from the queries of a folder in BEIR's "
+            "layout, else from sentences of the documents.",
+            min=0,
+        ),
+    ] = None,
+    passages: Annotated[
+        int | None,
+        typer.Option(
+            help="Cut documents that the encoder would not read whole into passages of N words (default: 80); the best "
+            "one counts. 0: they stay whole.",
             min=0,
         ),
     ] = None,
@@ -72,10 +85,12 @@ def search(
 ) -> None:
     """Search documents by an encoder and BM25 together: score = encoder + weight x BM25.
 
-    A title is read with its text. Words that match are marked, but for "the" and its like. Needs the extra "search".
+    A title is read with its text. Of a long document, its best passage counts, and is shown. Words that match are
+    marked, but for "the" and its like. Needs the extra "search".
 
     Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index
     """
+    from st_extras.search.index import holds_index
     from st_extras.text.documents import read_documents, read_queries
     from st_extras.text.folders import find_search_folder
     from st_extras.text.term_weights import require_bm25s
@@ -87,61 +102,110 @@ def search(
         options.refuse_unread(context, "needs --queries", "query_column")
     given = list(query or ()) if queries is None else read_queries(queries, column=query_column)[1]
     ids, texts = read_documents(documents, column=column)
-    unlabelled = given if len(set(given)) >= _FEWEST_QUERIES else None
+    unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)
-    if unlabelled is None and folder is not None and folder.queries is not None:
-        unlabelled = read_queries(folder.queries)[1]
     model = load_any(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
-    unlabelled = unlabelled if bm25_weight is None else None
-    found = _opened(model, texts, index, unlabelled, bm25_weight, batch_size, shows_bars(quiet, as_json))
+    settings = _Settings(index, unlabelled if bm25_weight is None else None, bm25_weight, passages, batch_size)
+    by_id = dict(zip(ids, texts, strict=True))
+    if index is not None and holds_index(index):
+        found = _followed(index, settings, model, by_id, shows_bars(quiet, as_json))
+    else:
+        if settings.queries is None and bm25_weight is None and folder is not None and folder.queries is not None:
+            settings = replace(settings, queries=read_queries(folder.queries)[1])
+        found = _made(settings, model, by_id, shows_bars(quiet, as_json))
     about = f"{len(texts):,} documents. Score: {found.model.similarity_fn_name} + {found.bm25_weight:.4g} x BM25."
     if as_json and given:
-        searches = [_as_json(query, hits) for query, hits in _searched(found, given, top_k, ids, texts)]
+        searches = [_as_json(query, hits) for query, hits in _searched(found, given, top_k, by_id)]
         print_json({"documents": len(texts), "bm25_weight": found.bm25_weight, "searches": searches})
         return
     if not as_json:
         print_line(about)
-    for asked, hits in _searched(found, given or _asked_for(), top_k, ids, texts):
+    for asked, hits in _searched(found, given or _asked_for(), top_k, by_id):
         if as_json:
             print_json(_as_json(asked, hits))
         else:
             _print_hits(asked, hits)
 
 
-_Hit = tuple[float, str, str]
-"""Score, id and text."""
+class _Hit(NamedTuple):
+    """A document that was found.
+
+    Attributes:
+        score: of the document.
+        id: of the document.
+        passage: text of its best passage.
+    """
+
+    score: float
+    id: str
+    passage: str
 
 
-def _opened(
-    model: Any,
-    texts: Sequence[str],
-    index: Path | None,
-    queries: Sequence[str] | None,
-    bm25_weight: float | None,
-    batch_size: int,
-    show_progress_bar: bool,
-) -> HybridSearch:
-    """Return the search of the index, or a new one, which is saved if there is an index folder."""
+@dataclass(frozen=True)
+class _Settings:
+    """How the documents are searched.
+
+    Attributes:
+        index: folder that keeps the search; None: it is not kept.
+        queries: that the weight of BM25 is found from; None: none were given for it.
+        bm25_weight: as given; None: it is found, or that of the index.
+        passages: words of a passage, 0 for whole documents; None: the default, or that of the index.
+        batch_size: texts per forward pass.
+    """
+
+    index: Path | None
+    queries: Sequence[str] | None
+    bm25_weight: float | None
+    passages: int | None
+    batch_size: int
+
+
+def _made(settings: _Settings, model: Any, documents: Mapping[str, str], show_progress_bar: bool) -> HybridSearch:
+    """Return a new search, which is saved if there is an index folder."""
+    from st_extras.encoders.passages import PASSAGE_WORDS
     from st_extras.search import HybridSearch
-    from st_extras.search.hybrid import ABOUT
 
-    if index is not None and (index / ABOUT).is_file():
-        found = HybridSearch.load(index, model, documents=texts, batch_size=batch_size)
-        found.bm25_weight = found.bm25_weight if bm25_weight is None else bm25_weight
-        return found
     found = HybridSearch(
         model,
-        texts,
-        queries=queries,
-        bm25_weight=bm25_weight,
-        batch_size=batch_size,
+        documents,
+        queries=settings.queries,
+        bm25_weight=settings.bm25_weight,
+        passages=PASSAGE_WORDS if settings.passages is None else settings.passages or None,
+        batch_size=settings.batch_size,
         show_progress_bar=show_progress_bar,
-        folder=index,
+        folder=settings.index,
     )
-    if index is not None:
-        found.save(index)
+    if settings.index is not None:
+        found.save(settings.index)
+    return found
+
+
+def _followed(
+    index: Path, settings: _Settings, model: Any, documents: Mapping[str, str], show_progress_bar: bool
+) -> HybridSearch:
+    """Return the search of the index folder, which follows the documents and the weight that was asked for."""
+    from st_extras.search import HybridSearch
+
+    found = HybridSearch.load(index, model, batch_size=settings.batch_size)
+    if settings.passages is not None and (settings.passages or None) != found.passages:
+        raise ValueError(
+            f"--passages must be {found.passages or 0}, as {str(index)!r} was made with, got "
+            f"{settings.passages}: take a new folder for --index."
+        )
+    queries, weight = settings.queries, settings.bm25_weight
+    if queries is not None and found.weight_source == "given":
+        print_line(f"The weight {found.bm25_weight:.4g} of an earlier --bm25-weight stays.", to_stderr=True)
+        queries = None
+    if not found.holds(documents):
+        counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
+        print_line(str(counts), to_stderr=True)
+    elif queries is not None or weight not in (None, found.bm25_weight):
+        found.set_weight(weight, queries=queries)
+    else:
+        return found
+    found.save(index)
     return found
 
 
@@ -163,19 +227,24 @@ def _asked_for() -> Iterator[str]:
 
 
 def _searched(
-    found: HybridSearch, queries: Iterable[str], top_k: int, ids: Sequence[str], texts: Sequence[str]
+    found: HybridSearch, queries: Iterable[str], top_k: int, documents: Mapping[str, str]
 ) -> Iterator[tuple[str, list[_Hit]]]:
     """Yield each query with its documents, best first; queries of a list are encoded together."""
     batches: Iterable[list[str]] = [queries] if isinstance(queries, list) else ([query] for query in queries)
     for batch in batches:
         for query, hits in zip(batch, found.search(batch, top_k), strict=True):
-            yield query, [(hit["score"], ids[int(hit["corpus_id"])], texts[int(hit["corpus_id"])]) for hit in hits]
+            yield query, [_read_hit(hit, documents) for hit in hits]
+
+
+def _read_hit(hit: Hit, documents: Mapping[str, str]) -> _Hit:
+    key, (start, end) = str(hit["corpus_id"]), hit["passage"]
+    return _Hit(hit["score"], key, documents[key][start:end])
 
 
 def _as_json(query: str, hits: Sequence[_Hit]) -> dict[str, Any]:
     rows = [
-        {"rank": rank, "score": round(score, 6), "id": key, "text": text}
-        for rank, (score, key, text) in enumerate(hits, start=1)
+        {"rank": rank, "score": round(hit.score, 6), "id": hit.id, "snippet": _snippet(hit.passage, query)}
+        for rank, hit in enumerate(hits, start=1)
     ]
     return {"query": query, "hits": rows}
 
@@ -183,7 +252,7 @@ def _as_json(query: str, hits: Sequence[_Hit]) -> dict[str, Any]:
 def _print_hits(query: str, hits: Sequence[_Hit]) -> None:
     """Print the documents of a query as a table as wide as the terminal: texts are cut, ids go on on the next line."""
     console = table_console()
-    cells = [(str(rank), f"{score:.4f}", key, text) for rank, (score, key, text) in enumerate(hits, start=1)]
+    cells = [(str(rank), f"{hit.score:.4f}", hit.id, hit.passage) for rank, hit in enumerate(hits, start=1)]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(("#", "score", "id"))]
     widths[2] = min(widths[2], _LONGEST_ID)
     width = max(1, console.width - sum(widths) - _BETWEEN)
@@ -198,15 +267,33 @@ def _print_hits(query: str, hits: Sequence[_Hit]) -> None:
 
 
 def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
-    """Return the text on one line with the words of the query in bold, in files between asterisks.
+    """Return the text on one line with the words of the query in bold, in files between asterisks."""
+    line = _without_controls(text[:_SHOWN])
+    start, spans = _best_window(line, query, width)
+    shown = Text("…" if start else "")
+    for first, last in spans:
+        shown.append(line[start:first])
+        shown.append(line[first:last] if terminal else f"*{line[first:last]}*", "bold green" if terminal else "")
+        start = last
+    return shown.append(line[start:])
 
-    English stop words are not marked if the query has other words. Of a long text it begins where most different
-    marked words stand within ``width``.
+
+def _snippet(text: str, query: str) -> str:
+    """Return the part of a text on one line where most different words of the query stand."""
+    line = _without_controls(text[:_SHOWN])
+    start, _ = _best_window(line, query, _SNIPPET)
+    end = start + _SNIPPET
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+
+
+def _best_window(line: str, query: str, width: int) -> tuple[int, list[tuple[int, int]]]:
+    """Return where most different words of the query stand within ``width``, and the words from there on.
+
+    English stop words do not count if the query has other words.
     """
     from st_extras.text.term_weights import search_words
     from st_extras.text.words import english_stop_words, find_all_words, find_words
 
-    line = _without_controls(text[:_SHOWN])
     words, stop_words = [*search_words(query), *find_all_words(query)], english_stop_words()
     spans = find_words(line, [word for word in words if word.casefold() not in stop_words] or words)
 
@@ -216,12 +303,7 @@ def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
 
     lead = min(_LEAD, width // 4)
     start = max([0, *(max(0, first - lead) for first, _ in spans)], key=words_from)  # of equal ones, the first
-    shown = Text("…" if start else "")
-    for first, last in [span for span in spans if span[0] >= start]:
-        shown.append(line[start:first])
-        shown.append(line[first:last] if terminal else f"*{line[first:last]}*", "bold green" if terminal else "")
-        start = last
-    return shown.append(line[start:])
+    return start, [span for span in spans if span[0] >= start]
 
 
 def _without_controls(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -10,32 +9,41 @@ from collections.abc import Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from st_extras.encoders.fingerprint import PROBES
+from st_extras.encoders.fingerprint import EncoderFingerprint, Route
 from st_extras.encoders.prompts import encode_as
-from st_extras.files import Expected, digest, is_digest, read_tensors, write_tensors
+from st_extras.files import (
+    Expected,
+    digest,
+    is_digest,
+    json_digest,
+    read_checked_json,
+    read_tensors,
+    write_checked_json,
+    write_tensors,
+)
 
 logger = logging.getLogger(__name__)
 PART = 500
 """Texts that are encoded and stored at a time: what an interruption loses at most."""
 _METADATA = {"format": "st-extras stored embeddings"}
-
-Route = Literal["", "query", "document"]
+_ENCODER = "st-extras encoder of stored embeddings"
+_REMEDY = "it is encoded again"
 
 
 class EmbeddingStore:
     """Encodes texts and keeps their embeddings in a folder, so that an interrupted run does not encode them again.
 
     Texts are encoded in parts of 500. A part's file is named by the digest of what its embeddings depend on: the
-    encoder, the route, the prompts and the texts in their order. So nothing has to be compared when a run is resumed:
-    another encoder, prompt or text has parts of other names. An encoder is recognized by its embeddings of two probe
-    texts, to the last bit, so a machine that rounds otherwise encodes again.
+    encoder, the route and the texts in their order. An encoder with its prompt is recognized by its fingerprint, which
+    has a file of its own, see :class:`~st_extras.encoders.fingerprint.EncoderFingerprint`.
 
     Args:
         folder: for the parts, of any number of encoders; created when the first one is written. None: nothing is kept.
@@ -85,16 +93,12 @@ class EmbeddingStore:
         """
         options: dict[str, Any] = {"convert_to_tensor": True, "show_progress_bar": False}
         encode = partial(encode_as, model, route) if route else model.encode
-        encoder_digest = ""
-        if self.folder is not None and texts:
-            settings = [route, model.prompts, model.default_prompt_name, str(model.max_seq_length)]
-            probes = encode(list(PROBES), batch_size=len(PROBES), **options)
-            encoder_digest = digest([json.dumps(settings), str(probes.tolist())])
+        known = "" if self.folder is None or not texts else _known_encoder(self.folder, model, route)
         encoded: list[Tensor] = []
         with tqdm(total=len(texts), unit=" texts", desc=label, disable=not show_progress_bar) as bar:
             for first in range(0, len(texts), PART):
                 part = list(texts[first : first + PART])
-                path = None if self.folder is None else self.folder / f"{digest([encoder_digest, *part])}.safetensors"
+                path = None if self.folder is None else self.folder / f"{digest([known, route, *part])}.safetensors"
                 embeddings = _stored(path, len(part))
                 if embeddings is None:
                     if time.perf_counter() > deadline:
@@ -115,10 +119,47 @@ class EmbeddingStore:
         if self.folder is None or not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
-            if is_digest(path.name.lstrip(".").split(".")[0]):  # a half-written file has a dot before its name
+            if _is_own(path):
                 path.unlink()
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+
+def _known_encoder(folder: Path, model: SentenceTransformer, route: Route) -> str:
+    """Return the name of an encoder in the folder; of a new one, the fingerprint is written there."""
+    fingerprint = EncoderFingerprint.of(model, route=route)
+    for path in sorted(folder.glob("*.json")):
+        written = _written_encoder(path)
+        if written is not None and not EncoderFingerprint.read(written).difference(fingerprint):
+            return path.stem
+    name = json_digest(fingerprint.written())
+    folder.mkdir(parents=True, exist_ok=True)
+    write_checked_json(folder / f"{name}.json", _ENCODER, fingerprint.written())
+    return name
+
+
+def _written_encoder(path: Path) -> dict[str, Any] | None:
+    """Return what a file of a fingerprint holds; None if it is damaged, or another file."""
+    try:
+        return read_checked_json(path, _ENCODER, _REMEDY) or None
+    except ValueError:
+        return None
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a file is a part or a fingerprint that this package wrote, or a half-written one."""
+    name, _, kind = path.name.lstrip(".").partition(".")  # a half-written file has a dot before its name
+    if not is_digest(name) or not path.is_file():
+        return False
+    if kind.endswith(".partial"):
+        return path.name.startswith(".")
+    if kind == "json":
+        return _written_encoder(path) is not None
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return kind == "safetensors" and (file.metadata() or {}).get("format") == _METADATA["format"]
+    except (SafetensorError, OSError):
+        return False
 
 
 def _stored(path: Path | None, count: int) -> Tensor | None:
@@ -127,7 +168,7 @@ def _stored(path: Path | None, count: int) -> Tensor | None:
         return None
     expected = {"embeddings": Expected((count, "D"))}
     try:
-        stored, _ = read_tensors(path, expected, what="a part", remedy="it is encoded again", metadata=_METADATA)
+        stored, _ = read_tensors(path, expected, what="a part", remedy=_REMEDY, metadata=_METADATA)
     except ValueError as error:
         logger.warning("%s", error)
         return None

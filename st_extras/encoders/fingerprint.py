@@ -1,21 +1,29 @@
-"""Which encoder made some embeddings: recognized by its embeddings of two texts, not by its name."""
+"""Which encoder made some embeddings: recognized by its embeddings of two texts, not by its name.
+
+The one answer to "is it the same encoder?", for stored embeddings, searches, statistics, guides and pools.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import shown
+from st_extras.encoders.prompts import encode_as, prompt_for
+
+Route = Literal["", "query", "document"]
+"""How texts are encoded: as queries or documents, by ``encode_as``; "": with ``encode``."""
 
 PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
 """Texts by whose embeddings encoders are recognized. Saved statistics hold these: other texts make them unusable."""
-_TOLERANCE = 0.05
-"""How far two embeddings of a probe may be apart, relative to their length: bfloat16 on other hardware stays below."""
+_TOLERANCES = {"float32": 0.01, "float64": 0.01}
+_TOLERANCE_OF_HALVES = 0.05
+"""How far two embeddings of a probe may be apart, relative to their length: other hardware and padding stay below."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +34,32 @@ class EncoderFingerprint:
         prompt: text put before every sentence; may be empty.
         max_seq_length: most tokens of a text, as text; "None" if the encoder has no limit.
         probes: (P, D) float32, the embeddings of ``PROBES``.
+        dtype: precision that they were computed in: "float32", "bfloat16".
     """
 
     prompt: str
     max_seq_length: str
     probes: Tensor
+    dtype: str = "float32"
 
     @classmethod
-    def of(cls, encoder: SentenceTransformer, prompt: str) -> EncoderFingerprint:
-        """Return the fingerprint of an encoder with a prompt; it encodes two texts."""
-        probes = encoder.encode(
-            list(PROBES), prompt=prompt, batch_size=len(PROBES), show_progress_bar=False, convert_to_tensor=True
-        )
-        return cls(prompt, str(encoder.max_seq_length), probes.float().cpu().clone())
+    def of(cls, encoder: SentenceTransformer, prompt: str | None = None, *, route: Route = "") -> EncoderFingerprint:
+        """Return the fingerprint of an encoder; it encodes two texts.
+
+        Args:
+            encoder: the encoder.
+            prompt: put before every text. None: that of the route.
+            route: as which texts are encoded.
+        """
+        options: dict[str, Any] = {"batch_size": len(PROBES), "show_progress_bar": False, "convert_to_tensor": True}
+        if prompt is None and route:
+            prompt, probes = prompt_for(encoder, route), encode_as(encoder, route, PROBES, **options)
+        else:
+            if prompt is None:
+                prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
+            probes = encoder.encode(list(PROBES), prompt=prompt, **options)
+        dtype = str(probes.dtype).removeprefix("torch.")
+        return cls(prompt, str(encoder.max_seq_length), probes.float().cpu().clone(), dtype)
 
     def difference(self, other: EncoderFingerprint) -> str | None:
         """Return how ``other`` differs, as text for a message; None if it is the same encoder and prompt."""
@@ -50,7 +71,7 @@ class EncoderFingerprint:
             return f"embeddings of {self.probes.shape[1]} dimensions here and {other.probes.shape[1]} there"
         length = torch.maximum(self.probes.norm(dim=1), other.probes.norm(dim=1))
         apart = ((self.probes - other.probes).norm(dim=1) / length.clamp(min=1e-30)).max().item()
-        if apart > _TOLERANCE:
+        if not apart <= max(_TOLERANCES.get(one.dtype, _TOLERANCE_OF_HALVES) for one in (self, other)):
             return f"embeddings of one text that are {100 * apart:.0f} % apart"
         return None
 
@@ -61,4 +82,4 @@ class EncoderFingerprint:
     @classmethod
     def read(cls, written: Mapping[str, Any]) -> EncoderFingerprint:
         """Return the fingerprint that :meth:`written` gave."""
-        return cls(written["prompt"], written["max_seq_length"], torch.tensor(written["probes"]))
+        return cls(written["prompt"], written["max_seq_length"], torch.tensor(written["probes"]), written["dtype"])

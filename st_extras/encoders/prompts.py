@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders.padding import fix_padding_side
+from st_extras.text.corpus import check_sentence
 
 Role = Literal["query", "document"]
 _NAMES: dict[Role, tuple[str, ...]] = {  # by which Sentence Transformers finds them: encode_query, encode_document
@@ -21,6 +22,7 @@ _WORDS = {
     "query": {"query", "queries", "question"},
     "document": {"document", "documents", "doc", "docs", "passage", "passages", "corpus"},
 }
+_PLURALS: dict[Role, str] = {"query": "queries", "document": "documents"}
 logger = logging.getLogger(__name__)
 
 
@@ -41,10 +43,22 @@ def encode_as(model: SentenceTransformer, role: Role, texts: Sequence[str], **op
         role: "query" or "document".
         texts: N of them.
         **options: further arguments of ``encode``.
+
+    Raises:
+        ValueError: if a text or the prompt is no valid text: it holds a lone surrogate.
     """
+    for row, text in enumerate(texts):
+        check_sentence(text, f"{_PLURALS[role]}, row {row}")
+    check_sentence(prompt_for(model, role), f"the prompt for {_PLURALS[role]}")
     fix_padding_side(model)
     encode = model.encode_query if role == "query" else model.encode_document
     return encode(list(texts), prompt=other_prompt(model, role), **options)
+
+
+def prompt_for(model: HasPrompts, role: Role) -> str:
+    """Return the prompt that :func:`encode_as` puts before each text of a role; "" if there is none."""
+    named = (model.prompts[name] for name in _NAMES[role] if name in model.prompts)  # the first that is there
+    return other_prompt(model, role) or next(named, None) or ""
 
 
 def name_prompts(model: HasPrompts) -> None:

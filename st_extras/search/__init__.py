@@ -1,6 +1,6 @@
-"""Hybrid search: an encoder and BM25 together, with one weight."""
+"""Search by an encoder and BM25 together, in an index that follows its documents."""
 
-from st_extras.search.hybrid import HybridSearch
+from st_extras.search.hybrid import Hit, HybridSearch, UpdateCounts
 from st_extras.text.term_weights import bm25_weight
 
-__all__ = ["HybridSearch", "bm25_weight"]
+__all__ = ["Hit", "HybridSearch", "UpdateCounts", "bm25_weight"]

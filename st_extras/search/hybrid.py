@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from st_extras.checks import check_count, check_instance, check_not_negative, check_strings
+from st_extras.checks import check_bool, check_count, check_instance, check_not_negative, check_rows, check_strings
 from st_extras.encoders.embedding_store import PART, EmbeddingStore
-from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
-from st_extras.encoders.prompts import encode_as
-from st_extras.files import (
-    Expected,
-    digest,
-    file_digest,
-    naming_file,
-    read_checked_json,
-    read_tensors,
-    write_checked_json,
-    write_tensors,
-)
+from st_extras.encoders.fingerprint import EncoderFingerprint
+from st_extras.encoders.passages import PASSAGE_WORDS, cut_documents, longer_than_read
+from st_extras.encoders.prompts import encode_as, prompt_for
+from st_extras.files import digest
 from st_extras.functional import row_blocks
-from st_extras.modules.pipeline import check_encoding, check_finite_embeddings
+from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.ranking import (
     Floats,
     Numbers,
@@ -37,23 +34,56 @@ from st_extras.ranking import (
     queries_from_documents,
     sample_queries,
 )
-from st_extras.text.corpus import is_blank, iterate_sentences
+from st_extras.search.documents import Documents, Id, read_identified
+from st_extras.search.index import PARTS, SearchIndex, WeightSource, check_folder, read_index, write_index
+from st_extras.text.corpus import is_blank
 from st_extras.text.term_weights import BM25, BM25_SHARE, check_share
 
+logger = logging.getLogger(__name__)
 Nearest = Callable[[Floats, int], tuple[Any, Any]]
-"""Takes (B, D) rows and k; returns the (B, k) inner products with the nearest documents, and their numbers."""
-Hits = list[dict[str, int | float]]
-"""The documents found for a query, best first: ``corpus_id``, the document's number from 0, and ``score``."""
+"""Takes (B, D) rows and k; returns the (B, k) inner products with the nearest passages, and their numbers."""
 
 FEWEST_CANDIDATES = 100
 """The encoder and BM25 each suggest at least this many documents, which the sum ranks."""
-_SORTED_TOGETHER = 16 * PART  # documents that are encoded in the order of their lengths, which saves padding
+_FEWEST_WORDS, _MOST_WORDS = 4, 10_000  # of a passage
+_LARGEST_BATCH = 2**20
+_SORTED_TOGETHER = 16 * PART  # texts that are encoded in the order of their lengths, which saves padding
+_COPIED = 2**16  # embeddings of an earlier index that are copied at a time
 
-_FORMAT = "st-extras hybrid search"
-ABOUT = "hybrid_search.json"
-"""The file that a folder with a saved search has."""
-_EMBEDDINGS, _BM25, _PARTS = "embeddings.safetensors", "bm25", "parts"
-_REMEDY = "make the search again from its documents, and save it to a new folder"
+
+class Hit(TypedDict):
+    """A document that a query found.
+
+    Attributes:
+        corpus_id: its id: of a list, its place from 0.
+        score: dense + w * BM25.
+        passage: where its best passage begins and ends in its text, in characters: ``text[start:end]``.
+    """
+
+    corpus_id: Id
+    score: float
+    passage: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class UpdateCounts:
+    """What :meth:`HybridSearch.update` did.
+
+    Attributes:
+        encoded: documents that are new or changed.
+        kept: documents whose embeddings were there.
+        dropped: earlier documents that are gone or changed.
+    """
+
+    encoded: int
+    kept: int
+    dropped: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.encoded:,} documents encoded (new or changed), {self.kept:,} kept, {self.dropped:,} earlier ones "
+            "dropped (gone or changed)."
+        )
 
 
 class HybridSearch:
@@ -62,152 +92,217 @@ class HybridSearch:
     The weight comes from unlabelled queries, see :func:`~st_extras.text.term_weights.bm25_weight`. Use it where words
     matter, such as names, codes and terms that the encoder does not know. Each side suggests its first 100 documents
     (more for a larger ``top_k``; of BM25 those that share a word with the query), and the sum ranks them. What has no
-    text is not found, and what has the embedding 0 (a table of words gives it to unknown ones) by its words alone.
-    Memory holds the embeddings and BM25's index.
+    text is not found; what has the embedding 0, as a table of words gives to unknown ones, is found by BM25 alone.
 
-    There is no way to add documents: each one changes the word statistics behind all scores of BM25. Make the search
-    again.
+    A document that the encoder would not read whole is cut into passages, and the best one counts for it; BM25 reads
+    whole documents. Memory holds BM25's index and an embedding for each passage: 4 bytes times its dimensions, so
+    1.5 GB for a million of 384.
 
     Args:
         model: encodes documents and queries by its routes and prompts for these, whatever these are called. It
             compares by cosine or dot product.
-        documents: N texts: a list, or a data set with a text column.
+        documents: N texts: a dict by id, a data set with a text column and one of ids (such as ``_id`` or ``id``), or
+            a list, whose ids are the places from 0. Those without text are left out, which shifts no place.
         queries: unlabelled queries as users write them, from which the weight is found; some hundred are enough, and
             at most 1,000 are used. None: 200 sentences of the documents stand for them.
         bm25_weight: w, at least 0, if you know it. None: it is found.
         share: how far the scores of BM25 spread after weighting, relative to the encoder's, above 0, at most 10.
+        passages: words of a passage (Chinese: characters), 4 to 10,000; neighbours share a quarter. None: the encoder
+            reads the beginning of a long document, and a warning says how many there are.
+        embeddings: (N, D) of the documents, if you have them, as ``model.encode_document`` gives them: no document is
+            encoded or cut. None: they are encoded.
         batch_size: texts per forward pass.
-        show_progress_bar: show how many documents are encoded.
+        show_progress_bar: show how many texts are encoded.
         folder: where :meth:`save` will write. Embeddings are kept there while they are computed, so that the same call
             resumes after an interruption; :meth:`save` removes what it no longer needs. None: nothing is kept.
+        index: what :meth:`load` read, in place of documents; None: there is none.
 
     Attributes:
         model: as given.
-        embeddings: (N, D) float32 of the documents, of length 1 for cosines, 0 of one without text; for an index of
-            yours, see :meth:`search`.
-        bm25_weight: w.
 
     Raises:
         ImportError: if ``bm25s`` is not installed (``pip install "st-extras[search]"``).
-        ValueError: if there is no document, the model compares by distances, an embedding is not finite, ``folder``
-            holds anything else, or a setting is not allowed.
+        ValueError: if there is no document, an id stands twice, the model compares by distances, an embedding is not
+            finite, ``folder`` holds anything else, or a setting is not allowed.
 
     Source: the weighted sum of scores is common in hybrid search; finding its weight without labels is this package's.
 
     Example:
         >>> from st_extras.samples.encoder import raw_encoder
         >>> from st_extras.search import HybridSearch
-        >>> documents = ["A lost card is blocked at once.", "Error E42: the printer has no paper."]
+        >>> documents = {"lost": "A lost card is blocked at once.", "e42": "Error E42: the printer has no paper."}
         >>> search = HybridSearch(raw_encoder(), documents)
         >>> [hit["corpus_id"] for hit in search.search(["what is E42"])[0]]
-        [1, 0]
+        ['e42', 'lost']
+        >>> search.update({**documents, "loan": "A loan is paid back over years."}).encoded
+        1
     """
 
     def __init__(
         self,
         model: SentenceTransformer,
-        documents: Any,
+        documents: Any = None,
         *,
         queries: Any = None,
         bm25_weight: float | None = None,
         share: float = BM25_SHARE,
+        passages: int | None = PASSAGE_WORDS,
+        embeddings: Any = None,
         batch_size: int = 64,
         show_progress_bar: bool = False,
         folder: str | PathLike[str] | None = None,
+        index: SearchIndex | None = None,
     ) -> None:
-        _check_model(model)
-        check_encoding(batch_size, show_progress_bar)
-        share = check_share(share)
-        if bm25_weight is not None:
-            bm25_weight = check_not_negative("bm25_weight", bm25_weight)
-            if queries is not None:
-                raise ValueError("queries must be None with bm25_weight: they only serve to find it.")
-        texts = list(iterate_sentences(documents, name="documents"))
-        if all(map(is_blank, texts)):
-            raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
-        weight_queries = queries_from_documents(texts) if queries is None else sample_queries(queries)
-        if not weight_queries:
-            raise ValueError("queries must hold at least one text that is not blank, got none.")
-        store = EmbeddingStore(None if folder is None else _check_folder(folder) / _PARTS)
+        check_instance("model", model, SentenceTransformer)
+        check_product(model)
         self.model = model
-        self._batch_size = batch_size
-        self._documents_digest = digest(texts)
-        self._bm25 = BM25(texts)
-        self.embeddings = _embed_documents(model, texts, store, batch_size, show_progress_bar)
-        if bm25_weight is None:
-            of_queries = self._embed_queries(weight_queries)
-            bm25_weight = hybrid_weight(self._bm25, weight_queries, of_queries, self.embeddings, share)
-        self.bm25_weight = bm25_weight
+        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
+        self._share = check_share(share)
+        self._folder = None if folder is None else check_folder(folder)
+        if index is not None:
+            self._check_encoder(index)
+            self._index = index
+            return
+        words = None if passages is None else check_count("passages", passages, _FEWEST_WORDS, _MOST_WORDS)
+        show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
+        weight, unlabelled, source = _given_weight(queries, bm25_weight)
+        read = read_identified(documents)
+        made = self._make(read, words, embeddings, show_progress_bar)
+        if source == "documents":
+            unlabelled = queries_from_documents(read.texts)
+        self._index = self._weighted(made, weight, unlabelled, source)
 
-    def search(self, queries: Any, top_k: int = 10, *, nearest: Nearest | None = None) -> list[Hits]:
+    @property
+    def ids(self) -> Sequence[Id]:
+        """The ids of the N documents."""
+        return self._index.ids
+
+    @property
+    def embeddings(self) -> Floats:
+        """(P, D) of the passages, of length 1 for cosines, 0 of one without text; for an index of yours: see search."""
+        return self._index.embeddings
+
+    @property
+    def bm25_weight(self) -> float:
+        """w: the weight of BM25."""
+        return self._index.bm25_weight
+
+    @property
+    def weight_source(self) -> str:
+        """Where the weight is from: "given", or found from "queries" or from sentences of the "documents"."""
+        return self._index.weight_source
+
+    @property
+    def passages(self) -> int | None:
+        """Words of a passage; None: documents are whole."""
+        return self._index.passage_words
+
+    def search(self, queries: Any, top_k: int = 10, *, nearest: Nearest | None = None) -> list[list[Hit]]:
         """Return the best documents for each query, best first, as ``sentence_transformers.util.semantic_search`` does.
 
         Args:
             queries: strings, or one string. One without any text finds nothing.
             top_k: how many documents to return, at least 1; fewer if there are fewer.
-            nearest: suggests the encoder's documents, such as ``index.search`` of a faiss index over ``embeddings`` by
+            nearest: suggests the encoder's passages, such as ``index.search`` of a faiss index over ``embeddings`` by
                 inner product: takes (B, D) embedded queries and k, returns (B, k) scores, which are not used, and the
-                numbers of the documents; -1 stands for none. None: exact, by comparing with all embeddings.
+                numbers of the passages; -1 stands for none. None: exact, by comparing with all embeddings.
 
         Returns:
-            For each query a list of ``{"corpus_id": number from 0, "score": dense + w * BM25}``; of equal scores,
-            the document that was given first comes first.
+            For each query a list of ``{"corpus_id": id, "score": dense + w * BM25, "passage": (start, end)}``: where
+            the passage nearest to the query stands in the document, in characters. Of equal scores, the document that
+            was given first comes first.
 
         Raises:
-            ValueError: if a query is not a string, its embedding is not finite, ``top_k`` is not allowed, or
-                ``nearest`` returns anything else.
+            ValueError: if a query is not a string or no valid text, its embedding is not finite, ``top_k`` is not
+                allowed, or ``nearest`` returns anything else.
         """
         texts = (queries,) if isinstance(queries, str) else check_strings("queries", queries)
-        count = min(len(self.embeddings), max(FEWEST_CANDIDATES, check_count("top_k", top_k, 1)))
-        hits: list[Hits] = [[] for _ in texts]
+        top_k = check_count("top_k", top_k, 1)
+        index = self._index  # one for the whole call: another thread may update
+        count = min(len(index.ids), max(FEWEST_CANDIDATES, top_k))
+        hits: list[list[Hit]] = [[] for _ in texts]
         asked = [number for number, text in enumerate(texts) if not is_blank(text)]
         if not asked:
             return hits
         embedded = self._embed_queries([texts[number] for number in asked])
-        for rows in row_blocks(len(asked), len(self.embeddings)):
-            bm25 = self._bm25.scores([texts[number] for number in asked[rows]])
-            found = zip(
-                asked[rows], embedded[rows], bm25, self._nearest(embedded[rows], count, nearest), highest(bm25, count),
-                strict=True,
-            )  # fmt: skip
+        for rows in row_blocks(len(asked), len(index.embeddings)):
+            bm25 = index.bm25.scores([texts[number] for number in asked[rows]])
+            nearby = _nearest_documents(index, embedded[rows], count, nearest)
+            found = zip(asked[rows], embedded[rows], bm25, nearby, highest(bm25, count), strict=True)
             for number, query, by_words, near, first_by_words in found:
                 shared = first_by_words[by_words[first_by_words] > 0]  # they have a word of the query
                 candidates = np.union1d(near, shared)  # sorted, so the stable sort keeps the order of equal ones
-                scores = self.embeddings[candidates] @ query + self.bm25_weight * by_words[candidates]
-                best = np.argsort(-scores, kind="stable")[:top_k]
-                hits[number] = [{"corpus_id": int(candidates[i]), "score": float(scores[i])} for i in best]
+                dense, best_passages = _best_passages(index, candidates, query)
+                scores = dense + index.bm25_weight * by_words[candidates]
+                for i in np.argsort(-scores, kind="stable")[:top_k].tolist():
+                    start, end = index.passages.spans[best_passages[i]].tolist()
+                    hit = Hit(corpus_id=index.ids[candidates[i]], score=float(scores[i]), passage=(start, end))
+                    hits[number].append(hit)
         return hits
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write the search to a folder: embeddings (safetensors), the files of ``bm25s``, and what they were made of.
+    def update(
+        self,
+        documents: Any,
+        *,
+        queries: Any = None,
+        bm25_weight: float | None = None,
+        embeddings: Any = None,
+        show_progress_bar: bool = False,
+    ) -> UpdateCounts:
+        """Search these documents from now on; those whose texts were there before are not encoded again.
 
-        The documents are not in it, nor is the model.
+        What it finds is what a new search of the documents would find. BM25 is made anew. Another thread may search
+        meanwhile: it finds the earlier documents until all is done. :meth:`save` writes the change.
+
+        Args:
+            documents: all of them, as for the class: those to keep, too. Texts are recognized, whatever their ids.
+            queries: to find the weight anew from. None: it stays.
+            bm25_weight: another weight. None: it stays.
+            embeddings: (N, D) of all documents, if you have them. None: new and changed texts are encoded.
+            show_progress_bar: show how many texts are encoded.
+
+        Returns:
+            How many documents were encoded, kept and dropped.
+
+        Raises:
+            ValueError: as for the class; or if the model no longer is the encoder that made the search. The earlier
+                documents then stay.
+        """
+        earlier = self._index
+        self._check_encoder(earlier)
+        show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
+        weight, unlabelled, source = _given_weight(queries, bm25_weight)
+        if source == "documents":  # neither is given
+            weight, source = earlier.bm25_weight, earlier.weight_source
+        read = read_identified(documents)
+        made = self._make(read, earlier.passage_words, embeddings, show_progress_bar, earlier)
+        self._index = self._weighted(made, weight, unlabelled, source)
+        return _counts(made, earlier)
+
+    def set_weight(self, bm25_weight: float | None = None, *, queries: Any = None) -> None:
+        """Take another weight of BM25, or find it anew from unlabelled queries.
+
+        Raises:
+            ValueError: if the weight is not at least 0, or both or none of them are given.
+        """
+        if bm25_weight is None and queries is None:
+            raise ValueError("bm25_weight must be given, or queries to find it from, got neither.")
+        self._index = self._weighted(self._index, *_given_weight(queries, bm25_weight))
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the search to a folder: embeddings (safetensors), the files of ``bm25s``, ids, and their description.
+
+        The documents are not in it, nor is the model. An interruption leaves the earlier search or this one.
 
         Args:
             folder: a new or empty one, or an earlier one of this method, which is replaced; or the one that was given
-                when the search was made.
+                when the search was made. Files of others in it stay as they are.
 
         Raises:
-            ValueError: if the folder holds anything else.
+            ValueError: if a new folder holds anything else, or another process writes to it.
             OSError: if a file cannot be written.
         """
-        path = _check_folder(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        (path / ABOUT).unlink(missing_ok=True)  # without it, the folder is not complete
-        write_tensors(path / _EMBEDDINGS, {"embeddings": torch.from_numpy(self.embeddings)})
-        with naming_file(path / _BM25):
-            self._bm25.save(path / _BM25)
-        files = [_EMBEDDINGS, *(f"{_BM25}/{file.name}" for file in sorted((path / _BM25).iterdir()))]
-        about = {
-            "documents": len(self.embeddings),
-            "digest": self._documents_digest,
-            "bm25_weight": self.bm25_weight,
-            "similarity": self.model.similarity_fn_name,
-            "encoder": _fingerprint(self.model).written(),
-            "files": {name: file_digest(path / name) for name in files},
-        }
-        write_checked_json(path / ABOUT, _FORMAT, about)
-        EmbeddingStore(path / _PARTS).remove()
+        write_index(self._index, folder)
 
     @classmethod
     def load(
@@ -224,127 +319,233 @@ class HybridSearch:
             folder: the folder.
             model: the encoder that it was made with, recognized by how it encodes documents: it may have another route
                 or prompt for queries.
-            documents: the same documents, to be sure that ``corpus_id`` is their numbers. None: not compared.
-            batch_size: queries per forward pass.
+            documents: the same documents, to be sure that they are; hits then carry their ids. None: not compared.
+            batch_size: texts per forward pass.
 
         Raises:
             ImportError: if ``bm25s`` is not installed.
             ValueError: if there is no such folder, it is not complete or damaged (the message names the file), another
                 encoder made it, or it was made of other documents.
         """
-        _check_model(model)
-        check_encoding(batch_size)
-        path = Path(folder)
-        about = read_checked_json(path / ABOUT, _FORMAT, _REMEDY)
-        if not about:
-            raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without {ABOUT}: {_REMEDY}.")
-        for name, expected in about["files"].items():
-            if not (path / name).is_file() or file_digest(path / name) != expected:
+        index = read_index(folder)
+        if documents is not None:
+            given = read_identified(documents)
+            if given.digest() != index.digest:
                 raise ValueError(
-                    f"{str(path / name)!r} must be the file that was saved, got another or none: {_REMEDY}."
+                    f"documents must be those that {str(Path(folder))!r} was made of, got others: open it without "
+                    "them, and update it."
                 )
-        if model.similarity_fn_name != about["similarity"]:
+            index = replace(index, ids=given.ids)  # numbers where they are numbers
+        return cls(model, index=index, batch_size=batch_size, folder=folder)
+
+    def holds(self, documents: Any) -> bool:
+        """Return whether the search was made of exactly these documents, with these ids, in this order.
+
+        Raises:
+            ValueError: if they are no documents.
+        """
+        return read_identified(documents).digest() == self._index.digest
+
+    def _check_encoder(self, index: SearchIndex) -> None:
+        if self.model.similarity_fn_name != index.similarity:
             raise ValueError(
-                f"model.similarity_fn_name must be {about['similarity']!r} as {str(path)!r} was made with, got "
-                f"{model.similarity_fn_name!r}."
+                f"model.similarity_fn_name must be {index.similarity!r} as the search was made with, got "
+                f"{self.model.similarity_fn_name!r}."
             )
-        if other := EncoderFingerprint.read(about["encoder"]).difference(_fingerprint(model)):
-            raise ValueError(f"model must be the encoder that made {str(path)!r}, got another ({other}).")
-        if documents is not None and digest(iterate_sentences(documents, name="documents")) != about["digest"]:
-            raise ValueError(f"documents must be those that {str(path)!r} was made of, got others: take a new folder.")
-        expected_rows = {"embeddings": Expected((about["documents"], "D"), torch.float32)}
-        stored, _ = read_tensors(path / _EMBEDDINGS, expected_rows, what="embeddings", remedy=_REMEDY)
-        search = cls.__new__(cls)  # without __init__, which encodes: its attributes are set here
-        search.model, search._batch_size, search._documents_digest = model, batch_size, about["digest"]
-        search._bm25, search.embeddings = BM25.load(path / _BM25), stored["embeddings"].numpy()
-        search.bm25_weight = about["bm25_weight"]
-        return search
+        if other := index.encoder.difference(self._fingerprint()):
+            raise ValueError(f"model must be the encoder that made the search, got another ({other}).")
+
+    def _fingerprint(self) -> EncoderFingerprint:
+        """Return which encoder the model encodes documents by; with cosine, lengths do not count."""
+        found = EncoderFingerprint.of(self.model, route="document")
+        return replace(found, probes=torch.from_numpy(comparable(self.model, found.probes)))
+
+    def _make(
+        self,
+        documents: Documents,
+        words: int | None,
+        embeddings: Any,
+        show_progress_bar: bool,
+        earlier: SearchIndex | None = None,
+    ) -> SearchIndex:
+        """Return an index of documents without a weight; texts of the earlier one keep their embeddings."""
+        texts = documents.texts
+        given = None if embeddings is None else check_rows("embeddings", embeddings)
+        if given is not None and len(given) != documents.total:
+            raise ValueError(f"embeddings must have a row for each of {documents.total} documents, got {len(given)}.")
+        encoder = self._fingerprint()
+        if given is not None and given.shape[1] != encoder.probes.shape[1]:
+            raise ValueError(
+                f"embeddings must have the model's {encoder.probes.shape[1]} dimensions, got {given.shape[1]}."
+            )
+        words = words if given is None else None
+        cut = cut_documents(self.model, texts, words)
+        if words is None and given is None:
+            _warn_of_long_ones(self.model, texts)
+        pieces = cut.texts(texts)
+        keys = _keys(self.model, pieces)
+        if given is None:
+            vectors = self._encoded(pieces, _rows_of(keys, earlier), earlier, show_progress_bar)
+        else:
+            vectors = comparable(self.model, given[documents.places])
+        similarity = self.model.similarity_fn_name
+        return SearchIndex(
+            documents.ids, cut, keys, vectors, BM25(texts), encoder, similarity, words, documents.digest()
+        )
+
+    def _encoded(
+        self, pieces: Sequence[str], rows: np.ndarray, earlier: SearchIndex | None, show_progress_bar: bool
+    ) -> Floats:
+        """Return (P, D) embeddings of texts, of length 1 for cosines: those of an earlier index, and new ones.
+
+        Args:
+            pieces: P texts.
+            rows: (P,) of each its row in the earlier index; -1 of a new text.
+            earlier: the earlier index; None without one.
+            show_progress_bar: show how many texts are encoded.
+        """
+        places: dict[str, list[int]] = {}  # of each new text, which is encoded once
+        for number in np.flatnonzero(rows < 0).tolist():
+            places.setdefault(pieces[number], []).append(number)
+        new = list(places)
+        store = EmbeddingStore(None if self._folder is None else self._folder / PARTS)
+        vectors = np.empty((0, 0), dtype=np.float32) if earlier is None else _copied(earlier.embeddings, rows)
+        for first in range(0, len(new), _SORTED_TOGETHER):
+            group = sorted(new[first : first + _SORTED_TOGETHER], key=lambda text: -len(text))
+            encoded = store.encode(
+                self.model,
+                group,
+                route="document",
+                batch_size=self._batch_size,
+                show_progress_bar=show_progress_bar,
+                label=f"Encoding texts {first + 1:,} to {first + len(group):,} of {len(new):,}",
+            )
+            check_finite_embeddings(encoded, group)
+            if not vectors.size:
+                vectors = np.zeros((len(pieces), encoded.shape[1]), dtype=np.float32)
+            numbers = [(number, row) for row, text in enumerate(group) for number in places[text]]
+            targets, sources = zip(*numbers, strict=True)
+            vectors[list(targets)] = comparable(self.model, encoded)[list(sources)]
+        return vectors
 
     def _embed_queries(self, queries: Sequence[str]) -> Floats:
         """Return (Q, D) embeddings of Q >= 1 queries, as :attr:`embeddings` has those of the documents."""
-        embeddings = encode_as(
-            self.model,
-            "query",
-            queries,
-            batch_size=self._batch_size,
-            convert_to_tensor=True,
-            show_progress_bar=False,
-        )
+        options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
+        embeddings = encode_as(self.model, "query", queries, show_progress_bar=False, **options)
         check_finite_embeddings(embeddings, queries)
         return comparable(self.model, embeddings)
 
-    def _nearest(self, embedded: Floats, count: int, nearest: Nearest | None) -> list[np.ndarray]:
-        """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries; none for zero."""
-        has_embedding = np.asarray(self.embeddings.any(axis=1))
-        if nearest is None:
-            numbers = list(highest(np.where(has_embedding, embedded @ self.embeddings.T, -np.inf), count))
-        else:
-            numbers = [row[row >= 0] for row in _of_index(nearest, embedded, count, len(self.embeddings))]
+    def _weighted(
+        self, index: SearchIndex, bm25_weight: float | None, queries: Sequence[str], source: WeightSource
+    ) -> SearchIndex:
+        """Return the index with a weight of BM25; None: the one that is found from the queries."""
+        if bm25_weight is None:
+            embedded = self._embed_queries(queries)
+            bm25_weight = hybrid_weight(index.bm25, queries, embedded, index.embeddings, self._share, index.passages)
+        return replace(index, bm25_weight=bm25_weight, weight_source=source)
+
+
+def _given_weight(queries: Any, bm25_weight: float | None) -> tuple[float | None, list[str], WeightSource]:
+    """Return a weight if it was given, at most 1,000 queries to find it from, and which of both was given, if any."""
+    if bm25_weight is not None:
+        if queries is not None:
+            raise ValueError("queries must be None with bm25_weight: they only serve to find it.")
+        return check_not_negative("bm25_weight", bm25_weight), [], "given"
+    if queries is None:
+        return None, [], "documents"
+    sampled = sample_queries(queries)
+    if not sampled:
+        raise ValueError("queries must hold at least one text that is not blank, got none.")
+    return None, sampled, "queries"
+
+
+def _warn_of_long_ones(model: SentenceTransformer, texts: Sequence[str]) -> None:
+    if count := int(longer_than_read(model, texts).sum()):
+        logger.warning(
+            "%s of %s documents are longer than the %s tokens that the encoder reads: passages=%d finds all of them.",
+            f"{count:,}",
+            f"{len(texts):,}",
+            model.max_seq_length,
+            PASSAGE_WORDS,
+        )
+
+
+def _keys(model: SentenceTransformer, pieces: Sequence[str]) -> NDArray[np.uint8]:
+    """Return what recognizes each of P texts with the prompt for documents: (P, 16)."""
+    prompt = prompt_for(model, "document")
+    keys = bytearray(b"".join(bytes.fromhex(digest((prompt, text))) for text in pieces))
+    return np.frombuffer(keys, dtype=np.uint8).reshape(len(pieces), -1)
+
+
+def _rows_of(keys: NDArray[np.uint8], earlier: SearchIndex | None) -> Numbers:
+    """Return the row that each of P texts has in an earlier index: (P,); -1 for a new one."""
+    if earlier is None:
+        return np.full(len(keys), -1)
+    rows = {key.tobytes(): row for row, key in enumerate(earlier.keys)}
+    return np.fromiter((rows.get(key.tobytes(), -1) for key in keys), np.int64, len(keys))
+
+
+def _copied(embeddings: Floats, rows: Numbers) -> Floats:
+    """Return (P, D): these rows of earlier embeddings, 0 for -1; a block at a time, which bounds the memory."""
+    copied = np.zeros((len(rows), embeddings.shape[1]), dtype=np.float32)
+    for first in range(0, len(rows), _COPIED):
+        block = rows[first : first + _COPIED]
+        copied[first : first + _COPIED][block >= 0] = embeddings[block[block >= 0]]
+    return copied
+
+
+def _counts(index: SearchIndex, earlier: SearchIndex) -> UpdateCounts:
+    now, before = (
+        Counter(one.keys[first:end].tobytes() for first, end in pairwise(one.passages.first.tolist()))
+        for one in (index, earlier)
+    )
+    kept = (now & before).total()
+    return UpdateCounts(len(index.ids) - kept, kept, len(earlier.ids) - kept)
+
+
+def _nearest_documents(index: SearchIndex, embedded: Floats, count: int, nearest: Nearest | None) -> list[Numbers]:
+    """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries; none for zero."""
+    if nearest is None:
+        scores = embedded @ index.embeddings.T
+        if not index.has_embedding.all():
+            scores[:, ~index.has_embedding] = -np.inf
+        best = index.passages.best(scores)
+        found = highest(best, count)
         return [
-            row[has_embedding[row]] if query.any() else row[:0] for row, query in zip(numbers, embedded, strict=True)
+            row[scored[row] > -np.inf] if query.any() else row[:0]
+            for row, scored, query in zip(found, best, embedded, strict=True)
         ]
+    total = len(index.embeddings)
+    asked = min(total, count * -(-total // len(index.ids)))
+    numbers = _checked_numbers(nearest(embedded, asked), (len(embedded), asked), total)
+    rows = [row[row >= 0] for row in numbers]
+    return [
+        index.passages.documents(row[index.has_embedding[row]] if query.any() else row[:0])
+        for row, query in zip(rows, embedded, strict=True)
+    ]
 
 
-def _of_index(nearest: Nearest, queries: Floats, count: int, total: int) -> Numbers:
-    """Return the numbers (B, count) of the documents that an index finds for (B, D) queries; -1: none.
+def _checked_numbers(found: Any, shape: tuple[int, int], total: int) -> Numbers:
+    """Return the numbers that an index of the user's found.
 
     Raises:
-        ValueError: if they have another shape, or are not the numbers of the ``total`` documents.
+        ValueError: if they have another shape, or are not those of the ``total`` rows.
     """
-    numbers = np.asarray(nearest(queries, count)[1])
-    shape = (len(queries), count)
+    numbers = np.asarray(found[1])
     if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.integer):
         raise ValueError(f"nearest must return scores and whole numbers of the shape {shape}, got {numbers!r:.80}.")
     if numbers.min() < -1 or numbers.max() >= total:
-        found = f"of the {total} documents or -1, got {numbers.min()} to {numbers.max()}"
-        raise ValueError(f"nearest must return numbers {found}: fill the index with these embeddings, in their order.")
+        of = f"of the {total} embeddings or -1, got {numbers.min()} to {numbers.max()}"
+        raise ValueError(f"nearest must return numbers {of}: fill the index with these embeddings, in their order.")
     return numbers
 
 
-def _check_model(model: Any) -> None:
-    check_instance("model", model, SentenceTransformer)
-    check_product(model)
-
-
-def _check_folder(folder: str | PathLike[str]) -> Path:
-    """Return the folder if a search can be saved to it.
-
-    Raises:
-        ValueError: if it holds anything but one.
-    """
-    path = Path(folder)
-    names = {file.name for file in path.iterdir() if file.suffix != ".partial"} if path.is_dir() else set()
-    if path.is_file() or names - {ABOUT, _EMBEDDINGS, _BM25, _PARTS}:
-        raise ValueError(f"folder must be new, empty or a saved hybrid search, got {str(path)!r}.")
-    return path
-
-
-def _embed_documents(
-    model: SentenceTransformer, texts: Sequence[str], store: EmbeddingStore, batch_size: int, show_progress_bar: bool
-) -> Floats:
-    """Return (N, D) embeddings by the documents' prompt and route, of length 1 for cosines; 0 of a blank document."""
-    not_blank = [number for number, text in enumerate(texts) if not is_blank(text)]
-    embeddings = np.empty((0, 0), dtype=np.float32)
-    for first in range(0, len(not_blank), _SORTED_TOGETHER):
-        numbers = not_blank[first : first + _SORTED_TOGETHER]
-        longest_first = sorted(numbers, key=lambda number: -len(texts[number]))
-        encoded = store.encode(
-            model,
-            [texts[number] for number in longest_first],
-            route="document",
-            batch_size=batch_size,
-            show_progress_bar=show_progress_bar,
-            label=f"Encoding documents {first + 1:,} to {first + len(numbers):,} of {len(not_blank):,}",
-        )
-        if first == 0:
-            embeddings = np.zeros((len(texts), encoded.shape[1]), dtype=np.float32)
-        embeddings[longest_first] = comparable(model, encoded)
-    check_finite_embeddings(torch.from_numpy(embeddings), texts)
-    return embeddings
-
-
-def _fingerprint(model: SentenceTransformer) -> EncoderFingerprint:
-    """Return which encoder the model encodes documents by, its prompt included; with cosine, lengths do not count."""
-    probes = encode_as(model, "document", PROBES, convert_to_tensor=True, show_progress_bar=False)
-    no_prompt = ""  # beside that of the documents, which ``probes`` already have
-    return EncoderFingerprint(no_prompt, str(model.max_seq_length), torch.from_numpy(comparable(model, probes)))
+def _best_passages(index: SearchIndex, documents: Numbers, query: Floats) -> tuple[Floats, Numbers]:
+    """Return the similarity (N,) of each of N documents with a query (D,), and the number of its best passage."""
+    begins = index.passages.first[documents]
+    counts = index.passages.first[documents + 1] - begins
+    ends = counts.cumsum()
+    rows = np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
+    scores = index.embeddings[rows] @ query
+    places = [first + int(scores[first:end].argmax()) for first, end in zip(ends - counts, ends, strict=True)]
+    return scores[places], rows[places]

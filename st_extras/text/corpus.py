@@ -22,7 +22,8 @@ Sources = str | PathLike[str] | Iterable[str | PathLike[str]]
 """One or several names of files, folders, patterns or data sets."""
 _SPACE = re.compile(rf"[\s\u200b{INVISIBLE}]*")
 _MAX_SAMPLE = 2**31 - 1
-_WORD = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
+WORD = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
+"""A word as passages count them, or a character of a script without spaces."""
 _CHECKED_FILES = 100  # whose first rows are read at once, so that a mistake is known before an encoder is loaded
 _CHECKED_ROWS = 10
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str
 def passages(texts: Iterable[str], words: int) -> Iterator[str]:
     """Cut each text into passages of at most ``words`` words, or characters of scripts without spaces."""
     for text in texts:
-        ends = [word.end() for word in _WORD.finditer(text)]
+        ends = [word.end() for word in WORD.finditer(text)]
         cuts = [0, *ends[words - 1 : -1 : words], len(text)]
         yield from (" ".join(text[start:end].split()) for start, end in pairwise(cuts))
 

@@ -1,0 +1,72 @@
+"""Documents with their ids, as a search takes them: a dict by id, a data set with a column of ids, or a list."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from st_extras.checks import shown
+from st_extras.files import digest
+from st_extras.text.columns import TextColumns, is_dataset, iterate_rows
+from st_extras.text.corpus import check_sentence, is_blank, iterate_sentences
+from st_extras.text.documents import DOCUMENT_IDS, check_id
+
+Id = str | int
+
+
+class Documents(NamedTuple):
+    """N documents that have text.
+
+    Attributes:
+        ids: of each.
+        texts: of each.
+        places: where each stood among all, from 0.
+        total: how many there are, those without text too.
+    """
+
+    ids: list[Id]
+    texts: list[str]
+    places: list[int]
+    total: int
+
+    def digest(self) -> str:
+        """Return what recognizes ids and texts; an id that is a number is the same as text."""
+        return digest([digest(map(str, self.ids)), digest(text.rstrip() for text in self.texts)])
+
+
+def read_identified(documents: Any) -> Documents:
+    """Return documents with their ids, without those that have no text.
+
+    Args:
+        documents: a dict of texts by id, a data set with a text column and one of ids, or any other iterable of texts,
+            whose ids are their places from 0, blank ones counted.
+
+    Raises:
+        ValueError: if an id is neither a string nor a whole number or stands twice, a text is none, or all are blank.
+    """
+    if isinstance(documents, Mapping) and all(isinstance(text, str) for text in documents.values()):
+        texts = [check_sentence(text, f"documents[{key!r}]") for key, text in documents.items()]
+        ids = list(documents)
+    elif not isinstance(documents, Mapping) and is_dataset(documents, name="documents"):
+        columns = TextColumns(None, ("_id", *DOCUMENT_IDS, "id"))
+        rows = [*iterate_rows(documents, columns, name="documents")]
+        texts = [check_sentence(text, f"documents, row {row}") for row, _, text in rows]
+        ids = [row if key is None else check_id(key, f"documents, row {row}", "document") for row, key, _ in rows]
+    else:
+        texts = list(iterate_sentences(documents, name="documents"))
+        ids = [*range(len(texts))]
+    _check_ids(ids)
+    places = [place for place, text in enumerate(texts) if not is_blank(text)]
+    if not places:
+        raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
+    return Documents([ids[place] for place in places], [texts[place] for place in places], places, len(texts))
+
+
+def _check_ids(ids: Sequence[Any]) -> None:
+    for key in ids:
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            raise ValueError(f"documents must have strings or whole numbers as ids, got {shown(key)}.")
+    if len(set(ids)) != len(ids):
+        ((twice, _),) = Counter(ids).most_common(1)
+        raise ValueError(f"documents must have different ids, got {shown(twice)} twice.")

@@ -1,0 +1,244 @@
+"""What a hybrid search holds of its documents, and the folder that keeps it: the earlier index or the new one, whole.
+
+Files of data are named by their content. One small file names those that belong to the index, and is replaced in one
+step; files that it does not name are never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from st_extras.encoders.embedding_store import EmbeddingStore
+from st_extras.encoders.fingerprint import EncoderFingerprint
+from st_extras.encoders.passages import Passages
+from st_extras.files import (
+    Expected,
+    digest,
+    file_digest,
+    json_digest,
+    naming_file,
+    one_writer,
+    read_checked_json,
+    read_tensors,
+    write_checked_json,
+    write_json,
+    write_tensors,
+)
+from st_extras.ranking import Floats
+from st_extras.search.documents import Id
+from st_extras.text.term_weights import BM25
+
+WeightSource = Literal["given", "queries", "documents"]
+
+ABOUT = "hybrid_search.json"
+"""The file that a folder with a saved search has: it names the others."""
+PARTS = "parts"
+"""Folder of embeddings of a search that is not complete yet."""
+_FORMAT = "st-extras hybrid search"
+_REMEDY = "make the search again from its documents, in a new folder"
+_BM25_FILES = (  # of bm25s
+    "data.csc.index.npy",
+    "indices.csc.index.npy",
+    "indptr.csc.index.npy",
+    "params.index.json",
+    "vocab.index.json",
+)
+
+
+@dataclass(frozen=True)
+class SearchIndex:
+    """N documents that have text, with P passages, as a search compares them. The texts themselves are not in it.
+
+    Attributes:
+        ids: of the documents.
+        passages: which passages each document has.
+        keys: (P, 16) what recognizes the text of each passage, with the prompt that it is encoded with.
+        embeddings: (P, D), whose inner products are the similarities; 0 of what has no text.
+        bm25: of the whole documents.
+        encoder: what made the embeddings.
+        similarity: "cosine" or "dot".
+        passage_words: words of a passage; None: documents stay whole.
+        digest: of ids and texts of the documents.
+        bm25_weight: of BM25 beside the encoder.
+        weight_source: whether the weight was given, or found from queries or from sentences of the documents.
+    """
+
+    ids: list[Id]
+    passages: Passages
+    keys: NDArray[np.uint8]
+    embeddings: Floats
+    bm25: BM25
+    encoder: EncoderFingerprint
+    similarity: str
+    passage_words: int | None
+    digest: str
+    bm25_weight: float = 0.0
+    weight_source: WeightSource = "given"
+
+    @cached_property
+    def has_embedding(self) -> NDArray[np.bool_]:
+        """(P,) whether the embedding is not 0."""
+        return np.asarray(self.embeddings.any(axis=1))
+
+
+def holds_index(folder: Path) -> bool:
+    """Return whether a folder holds a whole index.
+
+    Raises:
+        ValueError: if its file is damaged, or another's.
+    """
+    return "files" in read_checked_json(folder / ABOUT, _FORMAT, _REMEDY)
+
+
+def check_folder(folder: str | PathLike[str]) -> Path:
+    """Return the folder if an index can be written to it.
+
+    Raises:
+        ValueError: if it is a file, or holds anything but an index, hidden files aside.
+    """
+    path = Path(folder)
+    found = sorted(file.name for file in path.iterdir() if file.name[0] != ".") if path.is_dir() else []
+    other = [name for name in found if name not in (ABOUT, PARTS)]
+    if path.is_file() or (other and not read_checked_json(path / ABOUT, _FORMAT, _REMEDY)):
+        which = f", which holds {other[0]!r}" if other else ", a file"
+        raise ValueError(f"folder must be new, empty or a saved hybrid search, got {str(path)!r}{which}.")
+    return path
+
+
+def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
+    """Write an index; an interruption leaves the earlier one of the folder or this one.
+
+    Raises:
+        ValueError: if the folder holds anything but an index, or another process writes to it.
+        OSError: if a file cannot be written.
+    """
+    path = check_folder(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    with one_writer(path):
+        earlier = read_checked_json(path / ABOUT, _FORMAT, _REMEDY)
+        owned = {*earlier.get("files", ()), *earlier.get("unfinished", ())}
+        tensors = _tensors(index)
+        name, by_words = f"embeddings-{_content(tensors)}.safetensors", f"bm25-{index.digest}"
+        ids = None if index.ids == [*range(len(index.ids))] else f"ids-{json_digest(index.ids)}.json"
+        new = {name, *(f"{by_words}/{file}" for file in _BM25_FILES), *([ids] if ids else ())}
+        for file in sorted(new - owned):
+            if (path / file).exists():
+                raise ValueError(f"{str(path / file)!r} must not exist, got a file that is not the index's: move it.")
+        # from here on, what is written is known to be the index's, whenever this ends
+        write_checked_json(path / ABOUT, _FORMAT, earlier | {"unfinished": sorted(owned | new)})
+        _remove_partial(path, {ABOUT, *owned, *new})
+        known = earlier.get("files", {})
+        if not _is_whole(path, [name], known):
+            write_tensors(path / name, tensors)
+        if not _is_whole(path, [file for file in new if file.startswith(f"{by_words}/")], known):
+            _write_bm25(index.bm25, path / by_words)
+        if ids:
+            write_json(path / ids, list(index.ids))
+        about = {
+            "documents": len(index.ids),
+            "ids": ids,
+            "embeddings": name,
+            "bm25": by_words,
+            "passages": index.passage_words,
+            "digest": index.digest,
+            "bm25_weight": index.bm25_weight,
+            "weight_source": index.weight_source,
+            "similarity": index.similarity,
+            "encoder": index.encoder.written(),
+            "files": {file: file_digest(path / file) for file in sorted(new)},
+        }
+        write_checked_json(path / ABOUT, _FORMAT, about | {"unfinished": sorted(owned - new)})
+        _remove(path, owned - new)
+        write_checked_json(path / ABOUT, _FORMAT, about)
+        EmbeddingStore(path / PARTS).remove()
+
+
+def read_index(folder: str | PathLike[str]) -> SearchIndex:
+    """Read what :func:`write_index` wrote. Nothing in it can run code.
+
+    Raises:
+        ImportError: if ``bm25s`` is not installed.
+        ValueError: if there is no index, or a file is missing or damaged; the message names it.
+    """
+    path = Path(folder)
+    about = read_checked_json(path / ABOUT, _FORMAT, _REMEDY)
+    if "files" not in about:
+        raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without a whole one: {_REMEDY}.")
+    for name, expected in about["files"].items():
+        if not (path / name).is_file() or file_digest(path / name) != expected:
+            raise ValueError(f"{str(path / name)!r} must be the file that was saved, got another or none: {_REMEDY}.")
+    documents = about["documents"]
+    expected = {
+        "embeddings": Expected(("P", "D"), torch.float32),
+        "keys": Expected(("P", 16), torch.uint8),
+        "first": Expected((documents + 1,), torch.int64),
+        "spans": Expected(("P", 2), torch.int32),
+    }
+    stored, _ = read_tensors(path / about["embeddings"], expected, what="embeddings", remedy=_REMEDY)
+    arrays = {name: tensor.numpy() for name, tensor in stored.items()}
+    return SearchIndex(
+        [*range(documents)] if about["ids"] is None else json.loads((path / about["ids"]).read_text(encoding="utf8")),
+        Passages(arrays["first"], arrays["spans"]),
+        arrays["keys"],
+        arrays["embeddings"],
+        BM25.load(path / about["bm25"]),
+        EncoderFingerprint.read(about["encoder"]),
+        about["similarity"],
+        about["passages"],
+        about["digest"],
+        about["bm25_weight"],
+        about["weight_source"],
+    )
+
+
+def _tensors(index: SearchIndex) -> dict[str, torch.Tensor]:
+    arrays = {"embeddings": index.embeddings, "keys": index.keys}
+    arrays |= {"first": index.passages.first, "spans": index.passages.spans}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _content(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return what recognizes the values of tensors."""
+    return digest(tensor.contiguous().view(-1).view(torch.uint8).numpy().data for tensor in tensors.values())
+
+
+def _is_whole(folder: Path, names: Iterable[str], known: Mapping[str, str]) -> bool:
+    """Return whether the files are those that the earlier index names."""
+    return all(
+        name in known and (folder / name).is_file() and file_digest(folder / name) == known[name] for name in names
+    )
+
+
+def _write_bm25(bm25: BM25, folder: Path) -> None:
+    with naming_file(folder):
+        bm25.save(folder)
+        for name in _BM25_FILES:
+            with (folder / name).open("rb+") as file:
+                os.fsync(file.fileno())
+
+
+def _remove(folder: Path, names: Collection[str]) -> None:
+    """Remove files of an earlier index, and folders that are empty then."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    for name in {name.split("/")[0] for name in names if "/" in name}:
+        if (folder / name).is_dir() and not any((folder / name).iterdir()):
+            (folder / name).rmdir()
+
+
+def _remove_partial(folder: Path, names: Collection[str]) -> None:
+    """Remove what processes that were killed left of these files: see :func:`~st_extras.files.whole_file`."""
+    for partial in folder.glob(".*.partial"):
+        if partial.name[1:].rsplit(".", 2)[0] in names:
+            partial.unlink()
