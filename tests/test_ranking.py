@@ -111,7 +111,7 @@ def test_search_adaptation_and_evaluation_find_one_weight(still_encoder, tmp_pat
     still_encoder.similarity_fn_name = similarity
     found = adapt_search(still_encoder, SENTENCES, tmp_path, queries=queries, **quiet())
     given = None if queries == "documents" else queries[::-1]
-    search = HybridSearch(found.model, SENTENCES, queries=given)
+    search = HybridSearch(found.model, SENTENCES, queries=given, passages=None)
     assert found.details.bm25_weight == pytest.approx(search.bm25_weight, rel=1e-5)
     weights: list[float] = []
     spy = lambda *given: weights.append(hybrid_weight(*given)) or weights[-1]  # noqa: E731

@@ -37,7 +37,7 @@ from st_extras.ranking import (
 from st_extras.search.documents import Documents, Id, read_identified
 from st_extras.search.index import PARTS, SearchIndex, WeightSource, check_folder, read_index, write_index
 from st_extras.text.corpus import is_blank
-from st_extras.text.term_weights import BM25, BM25_SHARE, check_share
+from st_extras.text.term_weights import BM25, BM25_SHARE, check_share, require_bm25s
 
 logger = logging.getLogger(__name__)
 Nearest = Callable[[Floats, int], tuple[Any, Any]]
@@ -369,6 +369,7 @@ class HybridSearch:
         earlier: SearchIndex | None = None,
     ) -> SearchIndex:
         """Return an index of documents without a weight; texts of the earlier one keep their embeddings."""
+        require_bm25s()  # before anything is encoded
         texts = documents.texts
         given = None if embeddings is None else check_rows("embeddings", embeddings)
         if given is not None and len(given) != documents.total:

@@ -44,14 +44,14 @@ def test_parts_are_joined_in_order_and_found_again(still_encoder, tmp_path, enco
 
 CHANGES: dict[str, Callable[[SentenceTransformer], Any]] = {
     "weights": lambda model: next(model.parameters()).data.mul_(-3),
-    "length": lambda model: setattr(model, "max_seq_length", 15),
-    "prompt": lambda model: setattr(model, "default_prompt_name", "query"),
-    "text of a route": lambda model: model.prompts.update(document="a "),
+    "length, that no probe reaches": lambda model: setattr(model, "max_seq_length", 510),
+    "prompt": lambda model: (model.prompts.update(query="a "), setattr(model, "default_prompt_name", "query")),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_another_encoder_finds_nothing(still_encoder, tmp_path, encoded, change):
+    still_encoder.max_seq_length = 512
     store = EmbeddingStore(tmp_path)
     store.encode(still_encoder, SENTENCES[:3])
     CHANGES[change](still_encoder)
@@ -74,7 +74,17 @@ def test_another_text_order_route_or_prompt_finds_nothing(still_encoder, tmp_pat
     still_encoder.prompts = {}
     for route in ("", "query", "document"):  # also where probe texts are the same by all of them
         store.encode(still_encoder, first, route=route)
-    assert len(encoded) == 8
+    assert len(encoded) == 7, "plain encode had no prompt before either"
+
+
+def test_an_encoder_that_rounds_otherwise_is_the_same(still_encoder, tmp_path, encoded):
+    store, weights = EmbeddingStore(tmp_path), next(still_encoder.parameters()).data
+    expected = store.encode(still_encoder, SENTENCES[:3])
+    weights.mul_(1 + 1e-6)
+    assert torch.equal(store.encode(still_encoder, SENTENCES[:3]), expected)
+    weights.mul_(1.3)
+    assert not torch.equal(store.encode(still_encoder, SENTENCES[:3]), expected)
+    assert len(encoded) == 2
 
 
 def test_encoding_stops_at_the_deadline(still_encoder, encoded, monkeypatch):
@@ -88,7 +98,7 @@ def test_encoding_stops_at_the_deadline(still_encoder, encoded, monkeypatch):
 def test_a_damaged_part_is_encoded_again(still_encoder, tmp_path, encoded, caplog):
     store = EmbeddingStore(tmp_path)
     expected = store.encode(still_encoder, SENTENCES)
-    last, longer, _ = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_size)
+    last, longer, _ = sorted(tmp_path.glob("*.safetensors"), key=lambda path: path.stat().st_size)
     last.write_bytes(longer.read_bytes())
     encoded.clear()
     torch.testing.assert_close(store.encode(still_encoder, SENTENCES), expected)
@@ -110,11 +120,14 @@ def test_only_parts_are_removed(still_encoder, tmp_path):
     EmbeddingStore(folder).remove()
     store = EmbeddingStore(folder)
     store.encode(still_encoder, SENTENCES)
-    part = next(folder.iterdir())
+    part = next(folder.glob("*.safetensors"))
+    (folder / f"{'0' * 32}.safetensors").write_text("mine")  # of names like ours
+    (folder / f"{'0' * 32}.json").write_text("{}")
     part.with_name(f".{part.name}.17.partial").touch()  # of a run that was killed while writing
     (folder / "notes.txt").write_text("mine")
     store.remove()
-    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
-    (folder / "notes.txt").unlink()
+    assert {path.name for path in folder.iterdir()} == {"notes.txt", f"{'0' * 32}.safetensors", f"{'0' * 32}.json"}
+    for path in folder.iterdir():
+        path.unlink()
     store.remove()
     assert not folder.exists()

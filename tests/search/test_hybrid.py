@@ -13,7 +13,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from st_extras import functional
-from st_extras.search import HybridSearch, bm25_weight, hybrid
+from st_extras.encoders.fingerprint import PROBES
+from st_extras.search import HybridSearch, bm25_weight, hybrid, index
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
 from tests.helpers import count_rows, draw
@@ -98,8 +99,8 @@ def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_enco
     """An empty text is near to all that an encoder does not know, a zero is above every negative score."""
     texts = [*DOCUMENTS, "", " \u200b", "zzz"]
     search, plain = (HybridSearch(still_encoder, of, queries=QUERIES) for of in (texts, texts[:-3]))
-    assert not search.embeddings[60:62].any()
-    search.embeddings[62] = 0
+    assert search.ids == [*range(60), 62], "blank ones are left out, and shift nothing"
+    search.embeddings[60] = 0
     assert sorted(hit["corpus_id"] for hit in search.search("he", 100)[0]) == list(range(60))
     assert 62 in [hit["corpus_id"] for hit in search.search("zzz", 100)[0]]
     assert search.bm25_weight == pytest.approx(plain.bm25_weight, rel=0.1)
@@ -149,11 +150,12 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
     for route in ("query", "document"):
         name = f"encode_{route}"
         monkeypatch.setattr(model, name, functools.partial(record, route, getattr(model, name)))
-    search = HybridSearch(model, DOCUMENTS, queries=QUERIES, batch_size=5)
+    search = HybridSearch(model, DOCUMENTS, queries=QUERIES, batch_size=5, passages=None)
     assert search.bm25_weight == pytest.approx(bm25_weight(*scores), rel=1e-4)
     assert_hits(search.search(QUERIES), loop(scores, search.bm25_weight, 10))
     assert calls == [
-        ("document", sorted(DOCUMENTS, key=len, reverse=True), 5),
+        ("document", list(PROBES), 2),
+        ("document", sorted(dict.fromkeys(DOCUMENTS), key=len, reverse=True), 5),
         ("query", random.Random(0).sample(sorted(QUERIES), len(QUERIES)), 5),
         ("query", QUERIES, 5),
     ]
@@ -174,7 +176,7 @@ def test_an_interrupted_call_resumes(still_encoder, monkeypatch, tmp_path):
     encode, passes = still_encoder.encode_document, itertools.count()
 
     def interrupted(texts, **options):
-        if len(texts) == 20 and next(passes) == 2:
+        if len(texts) == 20 and next(passes) == 1:
             raise KeyboardInterrupt
         return encode(texts, **options)
 
@@ -184,11 +186,12 @@ def test_an_interrupted_call_resumes(still_encoder, monkeypatch, tmp_path):
     monkeypatch.setattr(still_encoder, "encode_document", encode)
     with count_rows(still_encoder) as rows:
         resumed = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES, folder=tmp_path / "index")
-    assert sum(rows) == 2 * 2 + 20 + len(QUERIES), "two probes for each group, the rest, the queries"
+    different = len({*DOCUMENTS})
+    assert sum(rows) == 3 * 2 + different - 20 + len(QUERIES), "probes: its own, those of two groups; rest, queries"
     np.testing.assert_array_equal(resumed.embeddings, expected.embeddings)
     assert resumed.bm25_weight == expected.bm25_weight
     resumed.save(tmp_path / "index")
-    assert {path.name for path in (tmp_path / "index").iterdir()} == {name.split("/")[0] for name in FILES}
+    assert not (tmp_path / "index" / index.PARTS).exists()
 
 
 # --- an index of the user's ---
@@ -218,13 +221,9 @@ def test_an_index_of_the_users_suggests_documents(search, monkeypatch):
 
 # --- files ---
 
-FILES = [
-    "hybrid_search.json",
-    "embeddings.safetensors",
-    *(f"bm25/{name}" for name in ("data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy")),
-    "bm25/vocab.index.json",
-    "bm25/params.index.json",
-]
+
+def files_of(folder) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.fixture
@@ -234,21 +233,30 @@ def saved(search, tmp_path):
 
 
 def test_a_saved_search_finds_the_same_and_holds_nothing_that_can_run_code(search, saved):
-    assert sorted(str(path.relative_to(saved)) for path in saved.rglob("*.*")) == sorted(FILES)
-    assert not [name for name in FILES if name.endswith(".npy") and np.load(saved / name).dtype.hasobject]
+    names = files_of(saved)
+    kinds = [re.sub(r"-[0-9a-f]{32}", "", name) for name in names]
+    assert kinds == sorted([*(f"bm25/{name}" for name in index._BM25_FILES), "embeddings.safetensors", index.ABOUT])
+    assert not [name for name in names if name.endswith(".npy") and np.load(saved / name).dtype.hasobject]
     again = HybridSearch.load(saved, search.model, documents=DOCUMENTS)
     assert again.search(QUERIES) == search.search(QUERIES)
     assert again.bm25_weight == search.bm25_weight
     again.save(saved)  # over the earlier one
+    assert files_of(saved) == names
     assert HybridSearch.load(saved, search.model).search(QUERIES) == search.search(QUERIES)
 
 
 def test_a_damaged_file_and_one_of_another_search_are_named(search, saved, tmp_path):
-    HybridSearch(search.model, DOCUMENTS[::-1], bm25_weight=0).save(tmp_path / "other")
-    for name in FILES:
-        whole, foreign = (folder / name for folder in (saved, tmp_path / "other"))
+    named = HybridSearch(search.model, {f"d{i}": text for i, text in enumerate(DOCUMENTS)}, bm25_weight=0)
+    named.save(saved)
+    HybridSearch(search.model, {f"e{i}": text for i, text in enumerate(DOCUMENTS[::-1])}, bm25_weight=0).save(
+        tmp_path / "other"
+    )
+    assert len(files_of(saved)) == len(index._BM25_FILES) + 3
+    for name, other in zip(files_of(saved), files_of(tmp_path / "other"), strict=True):
+        whole = saved / name
         content = whole.read_bytes()
-        for damage in (content[: len(content) // 2], foreign.read_bytes() if name != FILES[0] else b""):
+        foreign = (tmp_path / "other" / other).read_bytes() if name != index.ABOUT else b""
+        for damage in (content[: len(content) // 2], foreign):
             if damage != content:
                 whole.write_bytes(damage)
                 with pytest.raises(ValueError, match=re.escape(name)):
@@ -278,14 +286,6 @@ def test_a_folder_of_others_is_left_alone(search, tmp_path):
     with pytest.raises(ValueError, match=r"^folder must be a saved hybrid search"):
         HybridSearch.load(tmp_path, search.model)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_an_interrupted_save_is_not_taken_for_a_search(search, saved, monkeypatch):
-    monkeypatch.setattr(BM25, "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        search.save(saved)
-    with pytest.raises(ValueError, match=r"^folder must be a saved hybrid search"):
-        HybridSearch.load(saved, search.model)
 
 
 # --- what is refused ---
