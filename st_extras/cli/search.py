@@ -104,12 +104,13 @@ def search(
     ids, texts = read_documents(documents, column=column)
     unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)
+    exists = index is not None and holds_index(index)
     model = load_any(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
     settings = _Settings(index, unlabelled if bm25_weight is None else None, bm25_weight, passages, batch_size)
     by_id = dict(zip(ids, texts, strict=True))
-    if index is not None and holds_index(index):
+    if index is not None and exists:
         found = _followed(index, settings, model, by_id, shows_bars(quiet, as_json))
     else:
         if settings.queries is None and bm25_weight is None and folder is not None and folder.queries is not None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from st_extras.checks import shown
 from st_extras.files import digest
-from st_extras.text.columns import TextColumns, is_dataset, iterate_rows
-from st_extras.text.corpus import check_sentence, is_blank, iterate_sentences
+from st_extras.text.corpus import check_sentence, is_blank, is_dataset, iterate_sentences
 from st_extras.text.documents import DOCUMENT_IDS, check_id
+from st_extras.text.tables import Table, rows_of_dataset, text_columns, text_of
 
 Id = str | int
 
@@ -49,10 +49,11 @@ def read_identified(documents: Any) -> Documents:
         texts = [check_sentence(text, f"documents[{key!r}]") for key, text in documents.items()]
         ids = list(documents)
     elif not isinstance(documents, Mapping) and is_dataset(documents, name="documents"):
-        columns = TextColumns(None, ("_id", *DOCUMENT_IDS, "id"))
-        rows = [*iterate_rows(documents, columns, name="documents")]
-        texts = [check_sentence(text, f"documents, row {row}") for row, _, text in rows]
-        ids = [row if key is None else check_id(key, f"documents, row {row}", "document") for row, key, _ in rows]
+        table = Table("documents", lambda: rows_of_dataset(documents, "documents"))
+        rows = [*table.rows(text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="column"))]
+        texts = [check_sentence(text_of(row), where) for where, row in rows]
+        keys = [(where, row.get("id")) for where, row in rows]
+        ids = [place if key is None else check_id(key, where, "document") for place, (where, key) in enumerate(keys)]
     else:
         texts = list(iterate_sentences(documents, name="documents"))
         ids = [*range(len(texts))]

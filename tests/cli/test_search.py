@@ -50,7 +50,7 @@ def test_json_is_what_python_finds(run, inputs, folder, documents, file, queries
     for found, hits in zip(report["searches"], search.search(queries, 3), strict=True):
         for rank, (row, hit) in enumerate(zip(found["hits"], hits, strict=True), start=1):
             number = int(hit["corpus_id"])
-            assert row == {"rank": rank, "score": row["score"], "id": f"doc-{number}", "text": TEXTS[number]}
+            assert row == {"rank": rank, "score": row["score"], "id": f"doc-{number}", "snippet": TEXTS[number]}
             assert row["score"] == pytest.approx(hit["score"], abs=1e-5)
 
 
@@ -75,7 +75,9 @@ def test_queries_are_read_line_by_line(run, folder, monkeypatch):
 def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     number = "document-000000000000000000000017"
-    command._print_hits("the [old] mat", [(123.45678, number, "no word " * 30 + "of the mat \x1b[31m短い文書です")])
+    command._print_hits(
+        "the [old] mat", [command._Hit(123.45678, number, "no word " * 30 + "of the mat \x1b[31m短い文書です")]
+    )
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert max(map(cell_len, lines)) <= 80
     assert lines[0].strip() == "the [old] mat"
@@ -92,18 +94,71 @@ def test_matching_words_are_marked():
     assert command._marked("我们搜索文档", "搜索", 80, terminal=False).plain == "我们*搜索*文档"
 
 
-def test_the_index_folder_is_used_again_for_its_documents_and_encoder(run, folder, tmp_path, make_encoder, monkeypatch):
+def test_the_index_folder_is_used_again_for_its_encoder(run, folder, tmp_path, make_encoder, monkeypatch):
     words = ("a cat", "--index", "index", "--json")
     first = run("search", "ENC", folder, *words)
     assert first[0] == 0, first[2]
-    monkeypatch.setattr(HybridSearch, "__init__", lambda *_, **__: pytest.fail("encoded"))
+    monkeypatch.setattr(HybridSearch, "_make", lambda *_, **__: pytest.fail("encoded"))
     assert run("search", "ENC", folder, *words)[1] == first[1]
-    heavier = run("search", "ENC", folder, *words, "--bm25-weight", "7")[1]
-    assert json.loads(heavier)["bm25_weight"] == 7
     make_encoder(seed=1).save(str(tmp_path / "other"))
-    for encoder, documents, argument in (("ENC", "TEXT", "documents"), (tmp_path / "other", folder, "model")):
-        code, _, err = run("search", encoder, documents, *words)
-        assert (code, shown(err)[0].startswith(f"Error: {argument} must be")) == (2, True), err
+    code, _, err = run("search", tmp_path / "other", folder, *words)
+    assert (code, shown(err)[0].startswith("Error: model must be the encoder")) == (2, True), err
+    code, _, err = run("search", "ENC", folder, *words, "--passages", "30")
+    assert (code, "--passages must be 80" in " ".join(shown(err))) == (2, True), err
+
+
+def test_the_index_follows_the_documents(run, inputs, tmp_path):
+    rows = [{"_id": f"doc-{i}", "text": text} for i, text in enumerate(SENTENCES)]
+
+    def search(rows):
+        write(tmp_path / "mine.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+        code, out, err = run("search", "ENC", tmp_path / "mine.jsonl", "a cat", "--index", tmp_path / "index", "--json")
+        assert code == 0, err
+        return json.loads(out), err
+
+    first, err = search(rows)
+    assert "encoded" not in err
+    changed, err = search([*rows[1:], {"_id": "new", "text": "a cat that is new"}])
+    assert "1 documents encoded (new or changed), 7 kept, 1 earlier ones dropped" in " ".join(err.split())
+    assert changed["searches"][0]["hits"] != first["searches"][0]["hits"]
+    assert changed["bm25_weight"] == first["bm25_weight"]
+    again, err = search([*rows[1:], {"_id": "new", "text": "a cat that is new"}])
+    assert (again, "encoded" in err) == (changed, False)
+    documents = {row["_id"]: row["text"] for row in [*rows[1:], {"_id": "new", "text": "a cat that is new"}]}
+    encoder = load_encoder(inputs / "encoder", device="cpu")
+    found = HybridSearch.load(tmp_path / "index", encoder, documents=documents)
+    assert [hit["corpus_id"] for hit in found.search("a cat")[0]] == [
+        hit["id"] for hit in changed["searches"][0]["hits"]
+    ]
+
+
+def test_the_weight_of_an_index(run, folder):
+    """--bm25-weight is kept; --queries find another, unless it was given."""
+    words = ("search", "ENC", folder / "corpus.jsonl.gz", "--index", "index", "--json")
+
+    def weight(*more):
+        code, out, err = run(*words, *more)
+        assert code == 0, err
+        return json.loads(out)["bm25_weight"], " ".join(err.split())
+
+    made, _ = weight("a cat")
+    of_queries, _ = weight("--queries", folder / "queries.jsonl")
+    assert of_queries != made
+    assert weight("a cat")[0] == of_queries
+    assert weight("a cat", "--bm25-weight", "7")[0] == 7
+    assert weight("a cat")[0] == 7
+    found, err = weight("--queries", folder / "queries.jsonl")
+    assert (found, "The weight 7 of an earlier --bm25-weight stays." in err) == (7, True)
+
+
+def test_a_long_document_shows_its_best_passage(run, folder, tmp_path):
+    filler = " ".join(f"word{i}" for i in range(200))
+    write(tmp_path / "long.txt", f"{filler} the printer has no paper {filler}\na cat\n")
+    code, out, err = run("search", "ENC", tmp_path / "long.txt", "printer paper", "--json", "--bm25-weight", "1")
+    assert code == 0, err
+    hit = json.loads(out)["searches"][0]["hits"][0]
+    assert "printer has no paper" in hit["snippet"]
+    assert len(hit["snippet"]) <= 302
 
 
 def test_missing_bm25s_is_noticed_before_anything_is_read(assert_refused, monkeypatch):

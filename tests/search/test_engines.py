@@ -2,6 +2,8 @@
 
 import json
 import re
+import sqlite3
+import unicodedata
 
 import numpy as np
 import pytest
@@ -24,19 +26,38 @@ def test_sqlite_ranks_by_the_sum(encoder, sentences, tmp_path, monkeypatch):
     queries, dense = run["queries"], encoder.encode_query(run["queries"], normalize_embeddings=True) @ run["vectors"].T
     bm25 = np.zeros(dense.shape)
     for row, query in enumerate(queries):
-        words = {"words": " OR ".join(f'"{word}"' for word in query.split())}
-        for number, score in run["store"].execute(run["BM25"], words):
+        words = " OR ".join(f'"{word}"' for word in query.split())
+        for number, score in run["store"].execute(run["BM25"], [words]):
             bm25[row, number] = score
     assert (bm25 > 0).any(axis=1).all(), "FTS5's own scores are negative"
     assert (bm25 == 0).any()
     assert run["weight"] == pytest.approx(bm25_weight(dense, bm25))
     for row, query in enumerate(queries):
-        vector = encoder.encode_query(query, normalize_embeddings=True).tobytes()
-        given = {"words": run["any_word"](query), "vector": vector, "weight": run["weight"]}
-        found = run["store"].execute(run["SEARCH"], given).fetchall()
+        found = run["find"](query)
         expected = dense[row] + run["weight"] * bm25[row]
-        assert [number for number, _ in found] == np.argsort(-expected, kind="stable").tolist()
-        assert [score for _, score in found] == pytest.approx(sorted(expected, reverse=True), abs=1e-5)
+        assert [number for number, _ in found] == np.argsort(-expected, kind="stable").tolist()[:10]
+        assert [score for _, score in found] == pytest.approx(sorted(expected, reverse=True)[:10], abs=1e-5)
+
+
+def test_what_the_page_says_of_the_tokenizer_of_sqlite(encoder, sentences):
+    """Each word of a query as a user writes it, composed or not, in any script."""
+    run = {"model": encoder, "sentences": sentences}
+    exec(compile(block("python", "fts5"), "search.md", "exec"), run)
+    store = sqlite3.connect(":memory:")
+    store.execute("CREATE VIRTUAL TABLE documents USING fts5(text)")
+    texts = [
+        "my résumé",
+        unicodedata.normalize("NFD", "a résumé"),
+        "हिन्दी भाषा",
+        "die straße",
+        "東京都に住む",
+        "東京 都",
+    ]
+    store.executemany("INSERT INTO documents(rowid, text) VALUES (?, ?)", enumerate(texts))
+    expected = {"résumé": {0, 1}, unicodedata.normalize("NFD", "résumé"): {0, 1}, "resume": {0, 1}, "हिन्दी": {2}}
+    expected |= {"straße": {3}, "strasse": set(), "東京": {5}, '"quoted" AND': set(), "!?": set(), "": set()}
+    for query, numbers in expected.items():
+        assert {number for number, _ in store.execute(run["BM25"], [run["any_word"](query)])} == numbers, query
 
 
 @pytest.mark.slow

@@ -1,0 +1,54 @@
+"""Passages: what is cut, where, and the best one's score."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from st_extras.encoders.passages import Passages, cut_documents, longer_than_read, passage_spans
+
+
+def pieces(text: str, *settings: int) -> list[str]:
+    return [text[start:end] for start, end in passage_spans(text, *settings)]
+
+
+def test_passages_overlap_by_a_quarter_and_end_with_the_text():
+    text = " ".join(map(str, range(18)))
+    assert pieces(text, 8) == ["0 1 2 3 4 5 6 7", "6 7 8 9 10 11 12 13", "10 11 12 13 14 15 16 17"]
+    assert pieces(text, 6, 6) == ["0 1 2 3 4 5", "6 7 8 9 10 11", "12 13 14 15 16 17"]
+    assert pieces(f"  {text}\n", 18) == [f"  {text}\n"], "a short text is whole"
+    assert pieces("我们喜欢苹果", 4, 2) == ["我们喜欢", "喜欢苹果"]
+    assert pieces("", 4) == [""]
+
+
+def test_documents_that_the_encoder_reads_whole_stay_whole(still_encoder):
+    limit = still_encoder.max_seq_length
+    whole = " ".join(["cat"] * (limit - 2))
+    texts = ["a cat", whole, f"{whole} cat", "cat " * 3 * limit]
+    assert longer_than_read(still_encoder, texts).tolist() == [False, False, True, True]
+    cut = cut_documents(still_encoder, texts, 4)
+    assert np.diff(cut.first).tolist()[:2] == [1, 1]
+    assert cut.texts(texts)[:2] == texts[:2]
+    assert max(len(text.split()) for text in cut.texts(texts)[2:]) == 4
+    longest = cut_documents(still_encoder, texts, 80).texts(texts)[2:]
+    assert max(len(text.split()) for text in longest) == limit // 2, "two tokens for each word"
+    assert cut_documents(still_encoder, texts, None).first.tolist() == [0, 1, 2, 3, 4]
+    still_encoder.prompts["document"] = "cat cat "
+    assert longer_than_read(still_encoder, texts).tolist() == [False, True, True, True]
+    still_encoder.max_seq_length = None
+    assert not longer_than_read(still_encoder, texts).any()
+
+
+@pytest.mark.parametrize("counts", [[1, 1, 1], [3, 1, 2], [1, 5, 1]])
+def test_the_best_passage_counts_for_its_document(counts):
+    first = np.cumsum([0, *counts])
+    scores = np.random.default_rng(0).normal(size=(4, first[-1]))
+    found = Passages(first, np.zeros((first[-1], 2), dtype=np.int32)).best(scores)
+    for row, best in zip(scores, found, strict=True):
+        assert best.tolist() == [max(row[a:b]) for a, b in pairwise(first)]
+
+
+def test_passages_know_their_documents():
+    passages = Passages(np.array([0, 3, 4, 6]), np.zeros((6, 2), dtype=np.int32))
+    assert passages.documents(np.array([5, 0, 2, 4])).tolist() == [0, 2]
+    assert passages.documents(np.array([3])).tolist() == [1]
