@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from st_extras.checks import shown
 from st_extras.files import digest
 from st_extras.text.corpus import check_sentence, is_blank, is_dataset, iterate_sentences
-from st_extras.text.documents import DOCUMENT_IDS, check_id
-from st_extras.text.tables import Table, rows_of_dataset, text_columns, text_of
+from st_extras.text.documents import check_id
+from st_extras.text.tables import DOCUMENT_IDS, Table, rows_of_dataset, text_columns, text_of
 
 Id = str | int
 
