@@ -176,10 +176,14 @@ def test_an_index_of_the_users_finds_documents_by_their_passages(still_encoder):
 # --- settings are used as they are checked ---
 
 
-def test_whole_floats_are_whole_numbers(still_encoder):
-    search = HybridSearch(still_encoder, BEFORE, bm25_weight=0.1, batch_size=7.0, passages=80.0)
-    assert search.search(QUERIES, top_k=3.0) == search.search(QUERIES, top_k=3)
-    assert search.passages == 80
+def test_floats_are_no_counts(still_encoder):
+    for settings in ({"batch_size": 7.0}, {"passages": 80.0}):
+        with pytest.raises(ValueError, match=rf"^{next(iter(settings))} must be a whole number"):
+            HybridSearch(still_encoder, BEFORE, bm25_weight=0.1, **settings)
+    search = HybridSearch(still_encoder, BEFORE, bm25_weight=0.1, batch_size=np.int64(7))
+    with pytest.raises(ValueError, match=r"^top_k must be a whole number"):
+        search.search(QUERIES, top_k=3.0)
+    assert search.search(QUERIES, top_k=np.int64(3)) == search.search(QUERIES, top_k=3)
 
 
 def test_text_that_is_not_valid_is_refused(search):
