@@ -10,7 +10,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -119,7 +119,7 @@ def follow_umask(path: Path) -> None:
 
 
 def write_checked_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
-    """Write a JSON object with its checksum and its ``kind``: the format of the file and its version."""
+    """Write a JSON object with its checksum and its ``kind``: the format of the file."""
     described = {"format": kind, **content}
     write_json(path, {"checksum": json_digest(described), **described})
 
@@ -238,17 +238,15 @@ def read_tensors(
     what: str,
     remedy: str,
     metadata: Mapping[str, str] | None = None,
-    optional: Collection[str] = (),
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of a file, on the CPU, and its metadata.
 
     Args:
         path: the file.
         expected: what each tensor must be, by its name.
-        what: what the file must be, for the message: "a file of CorpusStatistics.save".
+        what: what the file must be, for the message: "the state of a loss".
         remedy: what to do if it is not, for the message: "compute it again".
-        metadata: what the file's metadata must say, such as its format and version.
-        optional: names of ``expected`` that may be absent.
+        metadata: what the file's metadata must say, such as its format.
 
     Raises:
         ValueError: if there is no such file, it is damaged, or it holds anything else; the message names it, and ends
@@ -256,34 +254,33 @@ def read_tensors(
     """
     stored: dict[str, Tensor] = {}
     found: dict[str, str] = {}
-    fault = None if Path(path).is_file() else "no such file"
+    difference = None if Path(path).is_file() else "no such file"
     try:
-        if fault is None:
+        if difference is None:
             with safe_open(str(path), framework="pt") as file:
                 found = file.metadata() or {}
                 stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
-            fault = _fault(stored, found, expected, metadata or {}, optional)
+            difference = _difference(stored, found, expected, metadata or {})
     except SafetensorError as error:
-        fault = f"a damaged file ({message_line(error)})"
+        difference = f"a damaged file ({message_line(error)})"
     except OSError as error:
-        fault = f"a file that cannot be read ({message_line(error)})"
-    if fault is not None:
-        raise ValueError(f"{str(path)!r} must be {what}, got {fault}: {remedy}.")
+        difference = f"a file that cannot be read ({message_line(error)})"
+    if difference is not None:
+        raise ValueError(f"{str(path)!r} must be {what}, got {difference}: {remedy}.")
     return stored, found
 
 
-def _fault(
+def _difference(
     stored: Mapping[str, Tensor],
     found: Mapping[str, str],
     expected: Mapping[str, Expected],
     metadata: Mapping[str, str],
-    optional: Collection[str],
 ) -> str | None:
     """Return what is wrong with the content of a file; None if nothing is."""
     for name, value in metadata.items():
         if found.get(name) != value:
             return f"the {name} {shown(found.get(name))} instead of {value!r}"
-    if missing := sorted(expected.keys() - stored.keys() - set(optional)):
+    if missing := sorted(expected.keys() - stored.keys()):
         return f"no tensor {', '.join(map(repr, missing))} in it"
     if other := sorted(stored.keys() - expected.keys()):
         return f"another tensor in it, {other[0]!r}"

@@ -24,7 +24,7 @@ from st_extras.checks import check_bool, check_count, check_instance, check_inte
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.embedding_store import EmbeddingStore
 from st_extras.encoders.fingerprint import Route
-from st_extras.encoders.structure import modes_kept
+from st_extras.encoders.structure import keep_modes
 from st_extras.files import write_json
 from st_extras.modules import pipeline
 from st_extras.training.arguments import check_known
@@ -132,7 +132,7 @@ class AdaptationRun:
 
     def __enter__(self) -> AdaptationRun:
         with ExitStack() as contexts:
-            contexts.enter_context(modes_kept(self.model))
+            contexts.enter_context(keep_modes(self.model))
             contexts.enter_context(self.folder.unfinished(_is_resumable))
             self._contexts = contexts.pop_all()
         return self

@@ -1,4 +1,4 @@
-"""Ways to run an encoder: loading, guides and their tables, momentum copies, length buckets, rows and heads."""
+"""Ways to run an encoder: loading, guides and their tables, momentum copies, rows and heads."""
 
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.frozen import FrozenEncoder

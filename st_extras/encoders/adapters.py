@@ -42,7 +42,7 @@ def lora_config(lora: Any) -> LoraConfig:
     return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.05, target_modules="all-linear")
 
 
-def described_lora(lora: Any) -> dict[str, Any]:
+def lora_settings(lora: Any) -> dict[str, Any]:
     """Return the settings of LoRA adapters that are not peft's defaults, in one order."""
     config = lora_config(lora)
     given = {name: sorted(value) if isinstance(value, set) else value for name, value in vars(config).items()}

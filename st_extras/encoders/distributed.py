@@ -1,16 +1,12 @@
-"""Several processes: what a loss does differently in a run of them, and a pool of them for ``encode``."""
+"""Several processes: what a loss does differently in a run of them."""
 
 from __future__ import annotations
 
 import atexit
 import functools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import all_gather_with_grad, get_rank, get_world_size
 from torch import Tensor, nn
 
@@ -61,22 +57,3 @@ def require_synchronised(owned: nn.Module) -> None:
             "This loss owns parameters, which the trainer does not keep equal across processes: call "
             "st_extras.training.LossStateCallback.attach(trainer) before training."
         )
-
-
-@contextmanager
-def device_pool(encoder: SentenceTransformer, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the options of ``encode`` with a pool, one process a device, in place of a list of devices.
-
-    The pool is stopped at the end. Other options, and a pool that is given, are passed on as they are.
-    """
-    options = dict(options)
-    devices = options.get("device")
-    if not isinstance(devices, list | tuple) or options.get("pool") is not None:
-        yield options
-        return
-    del options["device"]
-    pool = encoder.start_multi_process_pool([str(device) for device in devices])
-    try:
-        yield options | {"pool": pool}
-    finally:
-        encoder.stop_multi_process_pool(pool)

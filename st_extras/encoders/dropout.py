@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from st_extras.checks import check_interval
-from st_extras.encoders.structure import modes_kept, unwrap
+from st_extras.encoders.structure import keep_modes, unwrap
 
 _DROPOUT = re.compile(r"(.*_)?(dropout|pdrop)(_prob|_rate)?")
 _ELSEWHERE = {"classifier", "classif", "qa", "summary", "pooler", "activation", "token", "lora"}
@@ -75,7 +75,7 @@ def dropout_acts(model: SentenceTransformer) -> bool:
         for name, value in model.preprocess([_PROBE]).items()
     }
     devices = [model.device] if model.device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices), modes_kept(model):
+    with torch.no_grad(), torch.random.fork_rng(devices=devices), keep_modes(model):
         model.train()
         first, second = (model(dict(features))["sentence_embedding"] for _ in range(2))
     return not torch.equal(first, second)

@@ -15,7 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from st_extras.encoders.momentum import require_trainable
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import content_mask, modes_kept, unwrap
+from st_extras.encoders.structure import content_mask, keep_modes, unwrap
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
         and module.gradient_checkpointing
     ]
     checkpoints = [layer._gradient_checkpointing_func for layer in layers]
-    with modes_kept(model):
+    with keep_modes(model):
         model.eval()
         for layer, checkpoint in zip(layers, checkpoints, strict=True):
             layer.training = True  # the layer's own forward sees evaluation mode
@@ -74,7 +74,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any, *inputs: Any) -> Any:
     def run(*given: Any) -> Any:
-        with modes_kept(layer):
+        with keep_modes(layer):
             layer.eval()
             return forward(*given)
 

@@ -94,7 +94,7 @@ def load_encoder(
         raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     path = find_encoder(path, **place_of(options))
     if pooling is None:
-        check_pools(path, options)
+        check_model_kind(path, options)
     model = _load(path, device, options)
     if pooling is None:
         check_pooling(model, path)
@@ -110,7 +110,7 @@ def load_encoder(
         model = with_pooling(model, pooling, **{k: v for k, v in options.items() if k == "model_card_data"})
     if dropout is not None:
         set_dropout(model, dropout)
-    if prompt_template is None and _is_wrapped_by_default(model, path, options):
+    if prompt_template is None and _gets_chat_template(model, path, options):
         prompt_template = PLAIN
         logger.warning(
             "The tokenizer's chat template is not used: each text is encoded alone; prompt_template='chat' uses it."
@@ -177,7 +177,7 @@ def warn_of_missing_weights(model: SentenceTransformer, path: str | PathLike[str
         )
 
 
-def check_pools(path: str | PathLike[str], options: Mapping[str, Any]) -> None:
+def check_model_kind(path: str | PathLike[str], options: Mapping[str, Any]) -> None:
     """Refuse a model of another kind, which Sentence Transformers would load without its head, with mean pooling.
 
     Args:
@@ -230,13 +230,6 @@ def check_complete(folder: Path) -> None:
             f"{str(folder)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
             "the pooling, is not: save the model again."
         )
-    if not folder.is_dir():  # an id of the hub, whose files are elsewhere
-        return
-    for module in _read_config(folder, "modules.json", {}):
-        name, (package, _, kind) = module.get("path"), str(module.get("type")).rpartition(".")
-        known = package.startswith("sentence_transformers") and kind != "Normalize"  # whose folder may be empty
-        if name and known and not (folder / name).is_dir():
-            raise ValueError(f"{str(folder)!r} is incomplete: the folder {name} of its {kind} is missing.")
 
 
 def check_pooling(model: SentenceTransformer, path: str | PathLike[str]) -> None:
@@ -276,7 +269,7 @@ def _give_padding_token(model: SentenceTransformer) -> None:
     )
 
 
-def _is_wrapped_by_default(model: SentenceTransformer, path: str | PathLike[str], options: dict[str, Any]) -> bool:
+def _gets_chat_template(model: SentenceTransformer, path: str | PathLike[str], options: dict[str, Any]) -> bool:
     """Whether Sentence Transformers uses the chat template although the files are a plain transformer's."""
     if "message" not in getattr(next(model.children(), None), "modality_config", ()):
         return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
 from types import MethodType
 from typing import Any, TypeVar, cast
 
@@ -42,8 +41,8 @@ class MomentumEncoder(nn.Module):
     Sources: He et al., 2020, https://arxiv.org/abs/1911.05722; AdCSE, eq. 4.
 
     theta_p = m theta_p + (1 - m) theta_q. The copy has no gradients and no optimizer state, and is saved in
-    ``state_dict()``. It is an exact copy of the model when made, and becomes one again at the first :meth:`update`,
-    unless its state was restored: the model may be loaded, moved, cast or wrapped (PEFT) in between. Parameters that
+    ``state_dict()``. It is an exact copy of the model when made, and is made again at the first :meth:`update`, unless
+    its state was restored: the model may be loaded, moved, cast or given adapters (PEFT) in between. Parameters that
     are not trained are the model's own tensors, not copies: with LoRA, the copy costs an adapter.
 
     The weights are averaged in the model's own precision, and below float32 most updates round to nothing: train a
@@ -67,40 +66,36 @@ class MomentumEncoder(nn.Module):
         super().__init__()
         self.momentum = check_interval("momentum", momentum, 0, 1)
         self.dropout = check_bool("dropout", dropout)
-        self.encoder = _copy_module(unwrap(model), {})
-        self.projection_head = None if head is None else _copy_module(head, {})
+        self._copy(model, head)
         self.register_buffer("initialised", torch.zeros((), dtype=torch.bool, device=unwrap(model).device))
-        self._adopted = False
+        self._follows = False
 
-    def match(self, model: nn.Module, head: nn.Module | None = None) -> None:
-        """Adopt the model's structure if it, or what is frozen, has changed (PEFT) since the copy was made.
+    def _copy(self, model: nn.Module, head: nn.Module | None) -> None:
+        self.encoder = _copy_module(unwrap(model))
+        self.projection_head = None if head is None else _copy_module(head)
 
-        Parameters that both have keep the copy's values, new ones are copied. For use before a state is read or
-        written.
-        """
-        source = unwrap(model)
-        if not self._adopted and (_layout(self.encoder) != _layout(source) or not _shares_frozen(self.encoder, source)):
-            self._adopt(source, head)
+    def renew(self, model: nn.Module, head: nn.Module | None = None) -> None:
+        """Copy the model again, which may have got adapters (PEFT), unless the copy follows it or was restored."""
+        if not self._follows and not self.initialised:
+            self._copy(model, head)
 
     @torch.no_grad()
     def update(self, model: nn.Module, head: nn.Module | None = None) -> None:
         """Apply eq. 4 to all parameters and copy buffers; the first call makes an exact copy instead.
 
         Raises:
-            ValueError: if the model is frozen, or has other parameters than at the first call.
+            ValueError: if the model is frozen, or has other parameters, or trains others, than at the first call.
         """
         source = unwrap(model)
-        is_first = False
-        if not self._adopted:
+        if not self._follows:  # read once: on a GPU, the buffer makes the CPU wait
             require_trainable(source)
-            self._adopt(source, head)
-            self._adopted, is_first = True, not bool(self.initialised)
+            self._warn_of_half_precision(source)
+            self.renew(source, head)
+            self._follows, is_first = True, not self.initialised
             self.initialised.fill_(True)
-        elif any(own is theirs and own.requires_grad for own, theirs in _parameters(self.encoder, source)):
-            self._adopt(source, head)  # what was frozen is trained now
+            if is_first:
+                return
         averaged, copied = self._pairs(source, head)
-        if is_first:
-            averaged, copied = [], averaged + copied
         if averaged:
             own_weights, their_weights = [own for own, _ in averaged], [theirs for _, theirs in averaged]
             torch._foreach_lerp_(own_weights, their_weights, 1 - self.momentum)
@@ -119,11 +114,7 @@ class MomentumEncoder(nn.Module):
             self.encoder.eval()
         return self
 
-    def _adopt(self, source: SentenceTransformer, head: nn.Module | None) -> None:
-        """Rebuild the modules as the model's are now, on the tensors that the copy already has and the frozen ones."""
-        self.encoder = _copy_module(source, dict(self.encoder.named_parameters()))
-        if head is not None:
-            self.projection_head = _copy_module(head, dict(cast(nn.Module, self.projection_head).named_parameters()))
+    def _warn_of_half_precision(self, source: nn.Module) -> None:
         trained = [p.dtype for p in source.parameters() if p.requires_grad and p.is_floating_point()]
         if any(dtype.itemsize < 4 for dtype in trained) and self.momentum > 0.9:
             logger.warning(
@@ -140,10 +131,12 @@ class MomentumEncoder(nn.Module):
         averaged: _Pairs = []
         copied: _Pairs = []
         for mine, other in modules:
-            if [p.shape for p in mine.parameters()] != [p.shape for p in other.parameters()]:
+            own_shapes, their_shapes = ([p.shape for p in module.parameters()] for module in (mine, other))
+            shared = {id(p) for p in mine.parameters()}
+            if own_shapes != their_shapes or any(p.requires_grad and id(p) in shared for p in other.parameters()):
                 raise ValueError(
-                    "The model's parameters have changed since training began: add adapters or layers before the first "
-                    "training step, or make a new loss."
+                    "The model's parameters have changed since training began: add adapters or layers, and unfreeze "
+                    "parameters, before the first training step, or make a new loss."
                 )
             tensors = ((*module.parameters(), *module.buffers()) for module in (mine, other))
             for own, theirs in zip(*tensors, strict=True):
@@ -156,35 +149,18 @@ class MomentumEncoder(nn.Module):
         return averaged, copied
 
 
-def match_at_state_dict(loss: nn.Module) -> None:
-    """Let ``loss.momentum_encoder`` match the loss's model and followed head before a state is read or written."""
-    loss.register_state_dict_pre_hook(_match)  # type: ignore[no-untyped-call]
-    loss.register_load_state_dict_pre_hook(_match)  # type: ignore[no-untyped-call]
+def renew_at_state_dict(loss: nn.Module) -> None:
+    """Renew ``loss.momentum_encoder`` before the loss's state is read or written: its keys are then the model's."""
+    loss.register_state_dict_pre_hook(_renew)  # type: ignore[no-untyped-call]
+    loss.register_load_state_dict_pre_hook(_renew)  # type: ignore[no-untyped-call]
 
 
-def _match(loss: Any, *_: Any) -> None:
-    loss.momentum_encoder.match(loss.model, loss.followed_head)
+def _renew(loss: Any, *_: Any) -> None:
+    loss.momentum_encoder.renew(loss.model, loss.followed_head)
 
 
-def _layout(module: nn.Module) -> list[tuple[str, torch.Size]]:
-    return [(name, parameter.shape) for name, parameter in module.named_parameters()]
-
-
-def _parameters(mine: nn.Module, theirs: nn.Module) -> Iterator[tuple[nn.Parameter, nn.Parameter]]:
-    return zip(mine.parameters(), theirs.parameters(), strict=False)
-
-
-def _shares_frozen(mine: nn.Module, theirs: nn.Module) -> bool:
-    return all((own is other) != other.requires_grad for own, other in _parameters(mine, theirs))
-
-
-def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
-    """Return a frozen deep copy without hooks; it shares tokenizers and frozen parameters, and inside what is shared.
-
-    Args:
-        module: the original.
-        reuse: parameters to build the copy on, with their values, if name and shape are the original's.
-    """
+def _copy_module(module: _Module) -> _Module:
+    """Return a frozen deep copy without hooks; it shares tokenizers and frozen parameters with the original."""
     memo: dict[int, Any] = {}
     for name, child in module.named_modules():
         if name.split(".")[-1] == "model" and isinstance(child, SentenceTransformer):
@@ -198,13 +174,7 @@ def _copy_module(module: _Module, reuse: Mapping[str, nn.Parameter]) -> _Module:
         forward = child.__dict__.get("forward")
         if forward is not None and not isinstance(forward, MethodType):
             memo[id(forward)] = forward  # a wrapper for one call (MatryoshkaLoss), removed below
-    for name, original in module.named_parameters():
-        own = reuse.get(name)
-        if not original.requires_grad:
-            memo[id(original)] = original
-        elif own is not None and own is not original and own.shape == original.shape:
-            own.data = own.data.to(original)
-            memo[id(original)] = own
+    memo.update((id(parameter), parameter) for parameter in module.parameters() if not parameter.requires_grad)
     copied = copy.deepcopy(module, memo)
     for child in copied.modules():
         child.__dict__.pop("_output_capturing_hooks_installed", None)  # transformers puts its hooks on again

@@ -32,7 +32,7 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 
 
 @contextmanager
-def modes_kept(model: nn.Module) -> Iterator[None]:
+def keep_modes(model: nn.Module) -> Iterator[None]:
     """Give every module its own training or evaluation mode back at the end."""
     modes = [(module, module.training) for module in model.modules()]
     try:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from st_extras.checks import check_bool, check_count, check_temperature
 from st_extras.citations import CITATIONS
 from st_extras.encoders.heads import apply_head
-from st_extras.encoders.momentum import MomentumEncoder, match_at_state_dict, require_trainable
+from st_extras.encoders.momentum import MomentumEncoder, renew_at_state_dict, require_trainable
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, unwrap
 from st_extras.functional import cosine_scores, full_precision, unit_rows, unit_scores, weighted_info_nce
@@ -170,7 +170,7 @@ class AdCSELoss(nn.Module):
         self.momentum_encoder = None
         if not tied:
             self.momentum_encoder = MomentumEncoder(model, momentum, head=self.followed_head, dropout=key_dropout)
-            match_at_state_dict(self)
+            renew_at_state_dict(self)
         self.adversaries = Adversaries(
             num_adversaries,
             embedding_dimension(model),

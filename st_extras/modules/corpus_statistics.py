@@ -109,7 +109,7 @@ class CorpusStatistics:
             batch_size: sentences per forward pass.
             show_progress_bar: whether to show the progress of encoding.
             encode_options: further arguments of ``encode``: ``{"device": ["cuda:0", "cuda:1"]}`` encodes in one process
-                a device; pool, chunk_size, prompt and prompt_name too.
+                a device; chunk_size, prompt and prompt_name too.
 
         Raises:
             ValueError: if there are no sentences, an item is not a string, an embedding is not finite (the error names

@@ -152,7 +152,7 @@ def text_place(encoder: Transformer, prompt: str | None, options: dict[str, Any]
     """
     if "message" not in encoder.modality_config:
         return len(prompt or ""), False
-    plain, spaced = (_rendered_by_template(encoder, gap + _PROBE + gap, prompt, options) for gap in ("", "  "))
+    plain, spaced = (_render_by_template(encoder, gap + _PROBE + gap, prompt, options) for gap in ("", "  "))
     before = plain.find(_PROBE)
     moved = spaced.find(_PROBE) - before
     if before < 0 or moved not in (0, 2) or plain.count(_PROBE) > 1:
@@ -162,7 +162,7 @@ def text_place(encoder: Transformer, prompt: str | None, options: dict[str, Any]
     return before, moved == 0
 
 
-def _rendered_by_template(encoder: Transformer, text: str, prompt: str | None, options: dict[str, Any]) -> str:
+def _render_by_template(encoder: Transformer, text: str, prompt: str | None, options: dict[str, Any]) -> str:
     """Return a text as its template renders it."""
     formatter = encoder.input_formatter
     messages = formatter.batch_to_message("text", {"text": [text]})[1]["message"]

@@ -123,7 +123,7 @@ class PartialMaskTransformer(Transformer):
         mask_token = getattr(self.tokenizer, "mask_token", None) or ""
         return replace_spans(text, keyword_spans(text, self.extractor), mask_token)
 
-    def watched(self, texts: Iterable[str], *, refuse: bool) -> Iterator[str]:
+    def watch_keywords(self, texts: Iterable[str], *, refuse: bool) -> Iterator[str]:
         """Yield ``texts``, and warn if most of the first thousand have no keyword, or nothing but keywords.
 
         Without keywords x* = x, and the sentence term subtracts a share of f(x) itself; with nothing else, it is the

@@ -15,9 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module, Normalize, Router, Transformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_count, check_instance, shown
-from st_extras.encoders.distributed import device_pool
-from st_extras.encoders.fingerprint import EncoderFingerprint
+from st_extras.checks import check_bool, check_count, check_instance
 from st_extras.encoders.loading import check_length, with_modules
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.functional import finite_rows
@@ -32,7 +30,9 @@ ROUNDING = 1e-6
 _LARGEST_DIMENSION = 2**16
 OF_THE_HUB = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
 """Arguments of a module's ``load`` that say where its files are."""
-_FIXED = {"batch_size", "show_progress_bar", "output_value", "precision", "normalize_embeddings", "truncate_dim"}
+_FIXED = {
+    "batch_size", "show_progress_bar", "output_value", "precision", "normalize_embeddings", "truncate_dim", "pool",
+}  # fmt: skip
 
 
 # --- models and their modules ---
@@ -106,19 +106,19 @@ def replace_modules(modules: Sequence[nn.Module], replacement: Callable[[Any], n
     """Return the replacement of each module, once for a module that stands in several routes of a Router."""
     done: dict[int, nn.Module] = {}
 
-    def replaced(module: Any) -> nn.Module:
+    def replace(module: Any) -> nn.Module:
         if id(module) not in done:
-            done[id(module)] = with_routes_replaced(module) if isinstance(module, Router) else replacement(module)
+            done[id(module)] = replace_in_routes(module) if isinstance(module, Router) else replacement(module)
         return done[id(module)]
 
-    def with_routes_replaced(router: Any) -> nn.Module:
+    def replace_in_routes(router: Any) -> nn.Module:
         twin: nn.Module = shared_module(router, type(router))
         twin.sub_modules = nn.ModuleDict(
-            {name: nn.Sequential(*map(replaced, route)) for name, route in router.sub_modules.items()}
+            {name: nn.Sequential(*map(replace, route)) for name, route in router.sub_modules.items()}
         )
         return twin
 
-    return [replaced(module) for module in modules]
+    return [replace(module) for module in modules]
 
 
 def shared_module(module: Any, cls: Any) -> Any:
@@ -162,27 +162,10 @@ def check_encode_options(encode_options: Mapping[str, Any] | None) -> dict[str, 
     wrong = sorted(_FIXED & options.keys())
     if wrong:
         raise ValueError(
-            f"encode_options must hold such as device, pool, chunk_size, prompt or prompt_name, got {wrong[0]!r}: "
-            "statistics are those of whole, plain embeddings."
+            f"encode_options must hold such as device, chunk_size, prompt or prompt_name, got {wrong[0]!r}: "
+            'statistics are those of whole, plain embeddings, and device=["cuda:0", "cuda:1"] starts a pool.'
         )
     return options
-
-
-def prompt_text(model: SentenceTransformer, encode_options: Mapping[str, Any] | None) -> str:
-    """Return the text that ``encode`` puts before each sentence with these options.
-
-    Raises:
-        ValueError: if an option is not allowed, or the model has no prompt of that name.
-    """
-    options = check_encode_options(encode_options)
-    if options.get("prompt") is not None:
-        return options["prompt"]  # type: ignore[no-any-return]
-    name = options.get("prompt_name")
-    if name is not None and name not in model.prompts:
-        known = ", ".join(map(repr, model.prompts)) or "none"
-        raise ValueError(f"prompt_name in encode_options must be one of the model's ({known}), got {shown(name)}.")
-    name = name if name is not None else model.default_prompt_name
-    return "" if name is None else str(model.prompts.get(name) or "")
 
 
 @contextmanager
@@ -194,36 +177,25 @@ def part_of_model(
     Several devices get one pool of processes, one a device, for all calls of ``encode``; it is stopped at the end.
 
     Raises:
-        ValueError: if an option is not allowed, the model would fail at a long text, or the processes of a given pool
-            hold another model than this part.
+        ValueError: if an option is not allowed, or the model would fail at a long text.
     """
     check_length(model)
     fix_padding_side(model)
     options = check_encode_options(encode_options)
-    if options.pop("prompt_name", None) is not None:
-        options["prompt"] = prompt_text(model, encode_options)
     part = copy.copy(model)
     # SentenceTransformer(modules=...) would call on_model_ready, by which modules learn the model that they belong to
     part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))
     part.truncate_dim = None
-    if options.get("pool") is not None:
-        _check_pool(part, options["pool"])
-    with device_pool(part, options) as pooled:
-        bound = copy.copy(part)  # the processes got the part without the options, which hold their pool
-        bound.encode = functools.partial(part.encode, **pooled)  # type: ignore[method-assign, assignment]
+    bound = copy.copy(part)  # the processes get the part without the options, which hold their pool
+    devices, pool = options.get("device"), None
+    if isinstance(devices, list | tuple):
+        pool = part.start_multi_process_pool([str(device) for device in options.pop("device")])
+    bound.encode = functools.partial(part.encode, pool=pool, **options)  # type: ignore[method-assign, assignment]
+    try:
         yield bound
-
-
-def _check_pool(part: SentenceTransformer, pool: Any) -> None:
-    """Check that the processes of ``pool``, which have models of their own, encode as ``part`` does."""
-    pooled = copy.copy(part)
-    pooled.encode = functools.partial(part.encode, pool=pool)  # type: ignore[method-assign, assignment]
-    difference = EncoderFingerprint.of(part, "").difference(EncoderFingerprint.of(pooled, ""))
-    if difference is not None:
-        raise ValueError(
-            "pool in encode_options must be started from the model without Normalize and post-processing, got "
-            f'{difference}: give device=["cuda:0", ...] instead, which starts one.'
-        )
+    finally:
+        if pool is not None:
+            part.stop_multi_process_pool(pool)
 
 
 # --- embeddings ---

@@ -203,7 +203,7 @@ class RepALPostProcessor(Module):
     ) -> RepALPostProcessor:
         """Take the corpus mean (equation 2) over ``sentences``.
 
-        Unless the sentence term is off, their keywords are checked, see ``PartialMaskTransformer.watched``.
+        Unless the sentence term is off, their keywords are checked, see ``PartialMaskTransformer.watch_keywords``.
 
         Args:
             sentences: any iterable or data set with one text column, of any size, read once in flat memory.
@@ -217,7 +217,7 @@ class RepALPostProcessor(Module):
         texts, before = iterate_sentences(sentences), pipeline.modules_before(self)
         first = pipeline.first_encoder(before)
         if self.wants_masked_copies and isinstance(first, partial_mask.PartialMaskTransformer):
-            texts = first.watched(texts, refuse=True)
+            texts = first.watch_keywords(texts, refuse=True)
         plain = partial_mask.plain_modules(before)
         with pipeline.part_of_model(pipeline.model_of(self), plain, encode_options) as encoder:
             statistics = CorpusStatistics.gather(encoder, texts, batch_size, show_progress_bar)
@@ -237,7 +237,7 @@ class RepALPostProcessor(Module):
     ) -> tuple[Tensor, Tensor]:
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
         modules = partial_mask.joined_modules(pipeline.modules_before(self))
-        sentences = pipeline.first_encoder(modules).watched(iterate_sentences(sentences), refuse=False)
+        sentences = pipeline.first_encoder(modules).watch_keywords(iterate_sentences(sentences), refuse=False)
         with pipeline.part_of_model(pipeline.model_of(self), modules) as joined:
             (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
         embeddings, redundant = both.float().chunk(2, dim=1)

@@ -11,8 +11,8 @@ from sentence_transformers.base.modules import Module
 from st_extras.encoder_names import find_encoder
 from st_extras.encoders.loading import (
     check_complete,
+    check_model_kind,
     check_pooling,
-    check_pools,
     loading_errors,
     place_of,
     warn_of_missing_weights,
@@ -43,7 +43,7 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
     """
     path = find_encoder(model_name_or_path, **place_of(kwargs))
     check_complete(Path(path))
-    check_pools(path, kwargs)
+    check_model_kind(path, kwargs)
     classes = {f"{module.__module__}.{module.__name__}": module for module in _MODULES}
     with loading_errors(path):
         # no public argument of SentenceTransformer allows known modules without allowing any code in the folder

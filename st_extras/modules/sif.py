@@ -173,7 +173,7 @@ class SIFPooling(Pooling):
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Pool ``token_embeddings``, (B, L, D) or flattened (1, N, D), to ``sentence_embedding``, (B, D)."""
         pipeline.check_fitted(self, "SIF pooling")
-        tokens, ids, mask = _padded(features)
+        tokens, ids, mask = _pad_rows(features)
         if not self.include_prompt:
             mask = mask & (mask.cumsum(dim=1) > reported_prompt_length(features))
         weights = self.token_weights.to(tokens.device)[ids] * mask  # (B, L)
@@ -193,7 +193,7 @@ class SIFPooling(Pooling):
         return pipeline.load_module(cls, *args, **kwargs)
 
 
-def _padded(features: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+def _pad_rows(features: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     """Return token embeddings (B, L, D), ids and a bool mask (B, L) of padded features, or of flattened ones."""
     tokens, ids = features["token_embeddings"], features["input_ids"]
     ends = features.get("cu_seq_lens_q")

@@ -19,7 +19,7 @@ from torch import nn
 from transformers import TrainerCallback, set_seed
 
 from st_extras.checks import check_bool, check_count, check_instance, check_positive
-from st_extras.encoders.adapters import described_lora, lora_adapters, trained_state
+from st_extras.encoders.adapters import lora_adapters, lora_settings, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.training.arguments import (
     batch_sampler,
@@ -179,7 +179,7 @@ def train_encoder(
     checkpoints = folder.work / "checkpoints"
     last = last_checkpoint(checkpoints) if resume else None
     recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}
-    recorded |= {} if lora is None else {"lora": described_lora(lora)}
+    recorded |= {} if lora is None else {"lora": lora_settings(lora)}
     set_seed(settings["seed"])
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.encoders import EmbeddingTable
-from st_extras.encoders import embedding_table as module
 from st_extras.losses import DCLRLoss
 from tests.encoders.test_frozen import with_other_ids
 
@@ -21,11 +21,6 @@ def corpus(count: int) -> list[str]:
     """Distinct sentences, with repeated ones among them: every fifth is an earlier one."""
     made = [f"the {a} sat near a {b} in the {c}" for a in WORDS for b in WORDS for c in WORDS][:count]
     return [made[i // 2] if i % 5 == 4 else sentence for i, sentence in enumerate(made)]
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(module, "_CHUNK", 16)
 
 
 @pytest.fixture
@@ -42,7 +37,7 @@ def alone(guide: SentenceTransformer, texts: list[str]) -> torch.Tensor:
 
 
 def test_a_table_gives_what_the_guide_gives(pair):
-    """In several chunks; the last text is longer than max_seq_length."""
+    """In several batches; the last text is longer than max_seq_length."""
     texts = [*corpus(70), "", "☃", "a cat sings, " * 20]
     table = EmbeddingTable.compute(*pair, iter(texts), **QUIET)
     assert len(table) == len(set(texts))
@@ -52,38 +47,42 @@ def test_a_table_gives_what_the_guide_gives(pair):
         torch.testing.assert_close(found, alone(pair[1], texts), atol=1e-6, rtol=0)
 
 
-def test_no_text_is_encoded_twice(pair, monkeypatch):
-    texts, encoded, encode = corpus(70), [], pair[1].encode
-    monkeypatch.setattr(pair[1], "encode", lambda texts, **options: encoded.extend(texts) or encode(texts, **options))
-    EmbeddingTable.compute(*pair, texts, **QUIET)
-    assert sorted(encoded) == sorted(set(texts))
+def test_no_text_is_encoded_twice_and_none_is_moved_in_its_batch(pair, monkeypatch):
+    texts, encoded, forward = corpus(70), [], pair[1].forward
+    monkeypatch.setattr(pair[1], "forward", lambda features: encoded.append(features["input_ids"]) or forward(features))
+    table = EmbeddingTable.compute(*pair, texts, **QUIET)
+    assert sum(map(len, encoded)) == len(set(texts)) == len(table)
+    assert [ids.size(1) for ids in encoded] == sorted(ids.size(1) for ids in encoded)  # texts of one length together
 
 
-def test_equal_keys_keep_the_first_embedding():
-    given = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    table = EmbeddingTable([[1, 2], [3], [1, 2], [4]], given)
-    batch = {
-        "input_ids": torch.tensor([[4, 0], [1, 2], [3, 0]]),
-        "attention_mask": torch.tensor([[1, 0], [1, 1], [1, 0]]),
-    }
-    assert len(table) == len(table.embeddings) == 3
-    torch.testing.assert_close(table(batch), torch.nn.functional.normalize(given[[3, 0, 1]], dim=-1))
+def test_a_table_of_the_model_itself_is_of_the_model_as_it_was(pair, sentences):
+    model = pair[0]
+    before = alone(model, sentences)
+    table = EmbeddingTable.compute(model, model, sentences, **QUIET)
+    with torch.no_grad():
+        model[0].auto_model.embeddings.word_embeddings.weight.zero_()
+    torch.testing.assert_close(lookup(table, model, sentences), before)
 
 
-def test_a_loss_takes_a_table_of_its_vocabulary_with_all_its_sentences(pair, make_encoder):
+def test_a_guide_without_a_tokenizer_of_transformers_gets_the_texts(pair, sentences):
+    guide = SentenceTransformer(modules=[StaticEmbedding(pair[0].tokenizer.backend_tokenizer, embedding_dim=8)])
+    table = EmbeddingTable.compute(pair[0], guide.to(pair[0].device), sentences, **QUIET)
+    torch.testing.assert_close(lookup(table, pair[0], sentences), alone(guide, sentences))
+
+
+def test_a_loss_takes_a_table_with_all_its_sentences(pair, make_encoder):
     other, texts = with_other_ids(make_encoder(seed=1)), corpus(8)
     table = EmbeddingTable.compute(*pair, texts, **QUIET)
     loss = DCLRLoss(pair[0], complementary_table=table, threshold=0.5)
     loss([pair[0].preprocess(texts)]).backward()
     with pytest.raises(ValueError, match=r"^complementary_table has .* '.*a red cat"):
         loss([pair[0].preprocess([texts[0], "a red cat"])])
-    with pytest.raises(ValueError, match=r"^complementary_table must .* tokenizer"):
-        DCLRLoss(other, complementary_table=table)
-    DCLRLoss(other, complementary_table=EmbeddingTable([[1]], torch.ones(1, 3)))  # made by hand: not known
+    with pytest.raises(ValueError, match=r"^complementary_table has .* same tokenizer"):
+        DCLRLoss(other, complementary_table=table)([other.preprocess(texts)])
 
 
 def test_what_a_table_refuses(pair):
-    for wrong in ({"sentences": []}, {"encode_options": {"prompt": "a"}}, {"batch_size": 0}):
+    for wrong in ({"sentences": []}, {"sentences": [1]}, {"batch_size": 0}):
         with pytest.raises(ValueError, match=rf"^{next(iter(wrong))}"):
             EmbeddingTable.compute(*pair, **{"sentences": corpus(20), **QUIET, **wrong})
     for keys, embeddings in (([[1], [2]], torch.ones(1, 3)), ([[1]], torch.full((1, 3), torch.nan))):

@@ -263,7 +263,11 @@ def test_an_incomplete_save_is_refused(tmp_path):
     assert load_encoder(tmp_path / "saved")[1].pooling_mode == "cls"
     shutil.rmtree(tmp_path / "saved" / "1_Pooling")
     modules = json.loads((tmp_path / "saved" / "modules.json").read_text())
-    for content, match in ((modules, "1_Pooling"), (modules[:1], "without pooling"), (modules[::2], "without pooling")):
+    for content, match in (
+        (modules, "could not be loaded .*Pooling"),
+        (modules[:1], "without pooling"),
+        (modules[::2], "without pooling"),
+    ):
         (tmp_path / "saved" / "modules.json").write_text(json.dumps(content))
         for load in LOADERS:
             with pytest.raises(ValueError, match=match):

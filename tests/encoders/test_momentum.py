@@ -148,17 +148,24 @@ def test_frozen_parameters_are_the_models_own(encoder, frozen_before):
         torch.testing.assert_close(value, (before[name] + encoder.state_dict()[name]) / 2)
 
 
-def test_what_is_trained_later_gets_a_copy(encoder):
+def test_what_is_trained_later_is_refused(encoder):
+    """The copy shares it, and would follow it without a momentum."""
     words = encoder[0].model.get_input_embeddings().weight.requires_grad_(False)
     momentum = MomentumEncoder(encoder, 0.5)
     momentum.update(encoder)
-    shift(encoder)
+    momentum.update(encoder)
     words.requires_grad_(True)
+    with pytest.raises(ValueError, match="parameters have changed"):
+        momentum.update(encoder)
+
+
+def test_a_restored_copy_is_not_made_again(encoder):
+    momentum = MomentumEncoder(encoder, 0.5)
     momentum.update(encoder)
-    before = words.detach().clone()
+    before, restored = snapshot(encoder), MomentumEncoder(encoder, 0.5)
     shift(encoder)
-    momentum.update(encoder)
-    own = momentum.encoder[0].model.get_input_embeddings().weight
-    torch.testing.assert_close(own, (before + words.detach()) / 2)
-    assert not own.requires_grad
-    assert words.requires_grad
+    restored.load_state_dict(momentum.state_dict())
+    restored.renew(encoder)
+    restored.update(encoder)
+    for name, value in restored.encoder.state_dict().items():
+        torch.testing.assert_close(value, (before[name] + encoder.state_dict()[name]) / 2)

@@ -67,3 +67,23 @@ def test_an_argument_of_encode_still_reaches_its_module(still_encoder):
     refined = RepALPostProcessor.attach(model, lambda_1=0, lambda_2=0.5, redundancy="encoder", corpus=TEXTS)
     for found in (refined, RepALPostProcessor.detach(refined)):
         np.testing.assert_allclose(found.encode(TEXTS, task="query") - found.encode(TEXTS), 1, atol=1e-5)
+
+
+def test_several_devices_get_one_pool_for_all_chunks(still_encoder, monkeypatch):
+    monkeypatch.setattr("st_extras.modules.pipeline._CHUNK", 2)
+    calls, encode = [], SentenceTransformer.encode
+    monkeypatch.setattr(
+        SentenceTransformer,
+        "start_multi_process_pool",
+        lambda self, devices: calls.append(devices) or {"pool": len(self)},
+    )
+    monkeypatch.setattr(SentenceTransformer, "stop_multi_process_pool", lambda self, pool: calls.append("stopped"))
+
+    def recorded(self, sentences, pool=None, **options):
+        calls.append(pool)
+        return encode(self, sentences, **options)
+
+    monkeypatch.setattr(SentenceTransformer, "encode", recorded)
+    attach(still_encoder, corpus=[*TEXTS, "a dog"][:4], encode_options={"device": ["cpu", torch.device("cpu")]})
+    pool = {"pool": 2}  # of the modules before RepAL
+    assert calls == [["cpu", "cpu"], pool, pool, "stopped"]

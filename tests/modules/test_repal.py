@@ -180,7 +180,7 @@ def test_the_options_of_encode_arrive(still_encoder, monkeypatch):
     options = {"batch_size": 5, "encode_options": {"prompt_name": "query", "chunk_size": 7}}
     attached = attach(still_encoder, **options)
     attached[2].fit(TEXTS, show_progress_bar=True, **options)
-    wanted = {"prompt": "the dog ", "chunk_size": 7, "batch_size": 5}
+    wanted = {"prompt_name": "query", "chunk_size": 7, "batch_size": 5}
     bars = [wanted.items() <= options.items() and options["show_progress_bar"] for options in seen]
     assert bars == [False, True]
     mean = still_encoder.encode(TEXTS, prompt_name="query").mean(axis=0)

@@ -15,10 +15,6 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE = 100
 """Training batches with equal views after which the dropout of an encoder that has some is no longer waited for."""
-_WINDOW = 100
-"""Training batches whose mean value is compared with ``_NEAR_ZERO``."""
-_NEAR_ZERO = 1e-4
-"""Far below what SimCSE reaches with batches of 64; with batches of 8 it falls below within some hundred steps."""
 
 
 class BatchChecks:
@@ -39,8 +35,6 @@ class BatchChecks:
         self.only_equal_views = False
         self._done: set[str] = set()
         self._equal_batches = 0
-        self._values = 0
-        self._sum: Tensor | None = None
 
     def check_negatives(self, count: int) -> None:
         """Warn if the sentences of a batch have no negatives: the loss is then 0.
@@ -84,7 +78,7 @@ class BatchChecks:
         self._done.add("views")
         if equal:
             self.only_equal_views = not other_signal
-            logger.warning("%s", self._equal_views())
+            logger.warning("%s", self._equal_views_message())
 
     def refuse_equal_views(self) -> None:
         """Refuse to continue a training in which only equal views train the encoder.
@@ -93,32 +87,9 @@ class BatchChecks:
             ValueError: if :meth:`check_views` found them equal and there is no other signal.
         """
         if self.only_equal_views:
-            raise ValueError(self._equal_views())
+            raise ValueError(self._equal_views_message())
 
-    def check_value(self, value: Tensor) -> None:
-        """Warn if the values of 100 batches are near zero on average: so are their gradients, then.
-
-        Their sum is read after the last of them, so only every hundredth step waits for the device.
-
-        Args:
-            value: the loss of a batch, ().
-        """
-        if not torch.is_grad_enabled() or "value" in self._done:
-            return
-        size = value.detach().abs()
-        self._sum = size if self._sum is None else self._sum + size
-        self._values += 1
-        if self._values == _WINDOW:
-            mean, self._sum, self._values = float(self._sum) / _WINDOW, None, 0
-            if mean < _NEAR_ZERO:
-                self._done.add("value")
-                logger.warning(
-                    "%s was %.1g on average in %d batches, and teaches next to nothing: train with a larger batch size "
-                    "or a higher temperature, and check that the text does not repeat its sentences.",
-                    *(self.loss, mean, _WINDOW),
-                )
-
-    def _equal_views(self) -> str:
+    def _equal_views_message(self) -> str:
         return (
             f"{self.loss} must get two different views of each sentence, got the same vector twice, so its positives "
             "teach nothing: load the encoder with dropout=0.1, give each sentence a positive in a second column, or "

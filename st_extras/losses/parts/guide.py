@@ -40,9 +40,6 @@ class Guide(nn.Module):
         encoder: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
         model: the trained model, whose tokenizer decodes a sentence that a table lacks, for the message.
         gather_across_devices: compare with the sentences of all processes.
-
-    Raises:
-        ValueError: if a table was computed with another vocabulary.
     """
 
     def __init__(
@@ -53,9 +50,7 @@ class Guide(nn.Module):
         self.gather_across_devices = gather_across_devices
         self._options: dict[str, Any] = {}
         if isinstance(encoder, EmbeddingTable):
-            tokenizer = unwrap(model).tokenizer
-            encoder.check_tokenizer(tokenizer)
-            self._options = {"decode": tokenizer.decode}
+            self._options = {"decode": unwrap(model).tokenizer.decode}
 
     def get_extra_state(self) -> Tensor:
         """Return the guide's embeddings of the probe texts, (P, D) in float32; empty for a table."""

@@ -126,9 +126,7 @@ class PairStep(nn.Module):
             self._calls = 0
         views = embeddings if after_head else apply_head(self.projection_head, embeddings)
         whole = None if columns is None else [[column] for column in columns]
-        value = loss.calculate_loss([[view] for view in views], columns=whole)
-        self.checks.check_value(value)
-        return value
+        return loss.calculate_loss([[view] for view in views], columns=whole)
 
     def _run_in_mini_batches(self, loss: PairLoss, columns: Columns) -> Tensor:
         self._calls = 0  # here MatryoshkaLoss repeats calculate_loss, not this method
@@ -144,9 +142,7 @@ class PairStep(nn.Module):
             mini_batch_size=self.mini_batch_size,
             mini_batch_num_tokens=self.mini_batch_num_tokens,
         )
-        value = cache.run()
-        self.checks.check_value(value)
-        return value
+        return cache.run()
 
     def rows(self, model: nn.Module, sentence_features: Iterable[Features]) -> tuple[Features, int]:
         """Return the rows that the encoder must see, view after view, and the number of views.

@@ -10,13 +10,15 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
+from sentence_transformers.sentence_transformer.modules import Router
+from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_fraction, shown
 from st_extras.encoders.forward import forward_pass, without_dropout
-from st_extras.encoders.positions import InputWays, find_input_ways, input_embeddings, move, position_ids
-from st_extras.encoders.rows import Features, stack_columns, try_stack_columns
+from st_extras.encoders.rows import Features, count_rows, stack_columns, try_stack_columns
 from st_extras.encoders.structure import check_one_encoder, content_mask, unwrap
+from st_extras.functional import full_precision
 from st_extras.random_source import RandomSource
 
 CUTOFFS = ("token_cutoff", "span_cutoff", "feature_cutoff")
@@ -94,7 +96,35 @@ def shuffled_tokens(ids: Tensor, content: Tensor, generator: torch.Generator) ->
 
     Each token then stands at the position that :func:`shuffled_positions` gives it for the same draws.
     """
-    return move(ids, *draw_permutation(content, generator))
+    places, targets = draw_permutation(content, generator)
+    return ids.scatter(1, targets, ids.gather(1, places))
+
+
+def _input_embeddings(model: nn.Module, ids: Tensor) -> Tensor:
+    """Return the word embeddings (R, L, E) of token ids, before positions and types are added."""
+    encoder: Any = unwrap(model).transformers_model
+    return cast(Tensor, encoder.get_input_embeddings()(ids))
+
+
+def takes_embeddings(model: nn.Module) -> bool:
+    """Return whether an encoder makes of word embeddings what it makes of their token ids: BART does not take them.
+
+    It must be run, on two short texts: an encoder may accept them and count its positions in another way.
+    """
+    encoder = unwrap(model)
+    first: Any = encoder[0]
+    task = {"task": next(iter(first.sub_modules))} if isinstance(first, Router) else {}
+    rows = batch_to_device({**encoder.preprocess(["the dog ran in the park", "a cat"], **task), **task}, encoder.device)
+    count_rows(rows)
+    with torch.no_grad(), without_dropout(model):
+        expected = forward_pass(model, rows)["sentence_embedding"]
+        try:
+            embedded = {**rows, "inputs_embeds": _input_embeddings(model, rows["input_ids"])}
+            found = forward_pass(model, embedded)["sentence_embedding"]
+        except Exception:  # whatever an encoder raises that takes no embeddings, or has none of words
+            return False
+    apart = (full_precision(found) - full_precision(expected)).norm(dim=1) / full_precision(expected).norm(dim=1)
+    return bool((apart <= max(1e-4, 4 * torch.finfo(expected.dtype).eps)).all())
 
 
 class TwoViews(nn.Module):
@@ -104,16 +134,15 @@ class TwoViews(nn.Module):
     A view is augmented in its n content tokens (neither special nor padding nor prompt):
 
     * "dropout": by the encoder's own dropout, which is then on in the whole pass; "none": no change.
-    * "shuffle": the content tokens in another order. If the encoder knows their order from position ids alone (BERT),
-      the position ids are permuted and the tokens stay in place; otherwise the token ids are permuted.
+    * "shuffle": the content tokens in another order. In a BERT, the position ids are permuted and the tokens stay in
+      place, as in the paper; in other encoders, whose positions are rarely ids alone, the token ids are permuted.
     * "token_cutoff", "span_cutoff": zero the word embeddings of some content tokens, or of a span of them.
     * "feature_cutoff": zero the same features in all tokens of a sentence.
 
     Cutoffs act on word embeddings, before position and type embeddings are added. Each view has its own draws.
 
     Args:
-        model: the encoder, which is not kept. If a view changes its input, a few passes over short rows find out which
-            inputs it takes.
+        model: the encoder, which is not kept.
         augmentations: the two views' augmentations.
         cutoff_rate: share of the content tokens, or of the features, that a cutoff zeroes, in (0, 1).
         dropout: run the encoder with its dropout although no view is "dropout".
@@ -144,7 +173,6 @@ class TwoViews(nn.Module):
         self.source = RandomSource(generator, salt=1)
         changed = {*self.augmentations} & {*CUTOFFS, "shuffle"}
         self.draws = bool(changed)
-        self.ways = InputWays()
         if changed:
             check_one_encoder(model, f"augmentations={tuple(augmentations)!r}")
             encoder: nn.Module = unwrap(model).transformers_model or unwrap(model)[0]
@@ -154,8 +182,8 @@ class TwoViews(nn.Module):
                     f"for a {type(encoder).__name__}: give two columns, the sentence and its positive, with "
                     "augmentations=('none', 'none')."
                 )
-            self.ways = find_input_ways(model)
-            if cutoffs := [name for name in sorted(changed) if name in CUTOFFS and not self.ways.embeddings]:
+            cutoffs = sorted(changed & {*CUTOFFS})
+            if cutoffs and not takes_embeddings(model):
                 raise ValueError(
                     "augmentations must be 'dropout', 'none' or 'shuffle' for an encoder that takes no input "
                     f"embeddings, got {cutoffs[0]!r} for a {type(encoder).__name__}: use 'shuffle' in its place."
@@ -214,18 +242,17 @@ class TwoViews(nn.Module):
                 [shuffle(block, own, generator) if name == "shuffle" else block for block, (name, own) in blocks]
             )
 
-        if "shuffle" in changed and not self.ways.permutes:
+        moves_positions = cast(Any, unwrap(model).transformers_model).config.model_type == "bert"
+        if "shuffle" in changed and not moves_positions:
             result["input_ids"] = change_shuffled(rows["input_ids"], shuffled_tokens)
         if changed & {*CUTOFFS}:
-            blocks = input_embeddings(model, result["input_ids"]).chunk(len(augmentations))  # (B, L, E) each
+            blocks = _input_embeddings(model, result["input_ids"]).chunk(len(augmentations))  # (B, L, E) each
             result["inputs_embeds"] = torch.cat(
                 [self._cut(name, block, own, generator) for block, (name, own) in zip(blocks, views, strict=True)]
             )
-        if self.ways.permutes:
-            positions = position_ids(model, rows, cast(str, self.ways.scheme))
-            result["position_ids"] = change_shuffled(positions, shuffled_positions)
-        elif self.ways.scheme and "inputs_embeds" in result:  # of which the encoder could not count its positions
-            result["position_ids"] = position_ids(model, rows, self.ways.scheme)
+        if "shuffle" in changed and moves_positions:
+            places = torch.arange(content.size(1), device=content.device).expand(content.shape)
+            result["position_ids"] = change_shuffled(places, shuffled_positions)
         return result
 
     def _cut(self, name: str, embeddings: Tensor, content: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,8 +1,14 @@
+from pathlib import Path
+
+import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.losses.parts.views import TwoViews, shuffled_positions, span_cutoff, token_cutoff
-from tests.helpers import generator
+from st_extras.encoders.forward import encode_tokens, without_dropout
+from st_extras.losses.parts.views import TwoViews, shuffled_positions, span_cutoff, takes_embeddings, token_cutoff
+from tests.architectures.encoders import build
+from tests.helpers import generator, some_fast
 
 
 def rows_of_content(*lengths: int, width: int = 14) -> Tensor:
@@ -62,3 +68,53 @@ def test_each_view_gets_its_own_augmentation(still_encoder, sentences):
     natural, permuted = rows["position_ids"].chunk(2)
     assert torch.equal(natural, torch.arange(natural.size(1)).expand_as(natural))
     assert not torch.equal(natural, permuted)
+
+
+def architecture(name: str, folder: Path) -> SentenceTransformer:
+    """The tiny encoder, on which a position shows: the usual 0.02 hides what it does."""
+    model = build(name, folder).eval()
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        for parameter in model[0].auto_model.parameters():
+            if parameter.ndim > 1:
+                torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+TAKES_EMBEDDINGS = {"BERT": True, "RoBERTa": True, "OPT": True, "Llama": True, "MPNet": True, "BART": False}
+
+
+@pytest.mark.parametrize("name", some_fast(TAKES_EMBEDDINGS, ["RoBERTa", "BART"]))
+def test_cutoffs_of_encoders_that_take_embeddings(sentences, tmp_path, name):
+    model = architecture(name, tmp_path)
+    assert takes_embeddings(model) == TAKES_EMBEDDINGS[name]
+    if not TAKES_EMBEDDINGS[name]:
+        with pytest.raises(ValueError, match=r"^augmentations must be .*'shuffle'"):
+            TwoViews(model, ("token_cutoff", "none"))
+        return
+    two_views = TwoViews(model, ("token_cutoff", "none"), cutoff_rate=1e-6)  # which cuts nothing
+    with torch.no_grad():
+        torch.testing.assert_close(*two_views.encode(model, [model.preprocess(sentences)]), rtol=1e-4, atol=1e-5)
+
+
+def test_trying_embeddings_draws_nothing_and_leaves_the_modes(make_encoder):
+    model = make_encoder(dropout=0.5).train()
+    model[0].eval()
+    modes, state = [module.training for module in model.modules()], torch.get_rng_state()
+    assert takes_embeddings(model)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_moved_positions_are_moved_tokens(sentences, tmp_path, monkeypatch):
+    model, sums = architecture("BERT", tmp_path), []
+    for kind in ("bert", "another"):
+        monkeypatch.setattr(model[0].auto_model.config, "model_type", kind)
+        two_views = TwoViews(model, ("shuffle", "none"), generator=generator(3))
+        rows = two_views.rows(model, [model.preprocess([*sentences, "a"])])
+        with torch.no_grad(), without_dropout(model):
+            encoded = encode_tokens(model, rows)
+        sums.append((encoded.tokens * encoded.content_mask.unsqueeze(2)).sum(dim=1))
+        assert ("position_ids" in rows) == (kind == "bert")
+    torch.testing.assert_close(*sums, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(*sums[0].chunk(2), rtol=1e-3, atol=1e-4)
