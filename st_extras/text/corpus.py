@@ -157,12 +157,12 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
             * a folder, which stands for all .txt, .md, .jsonl, .csv, .tsv (also .gz) or .parquet files in it and below
               it, in the order of their names; they must be of one kind. Hidden files and copies such as ``a.txt~`` are
               not read, and ``a.txt`` beside ``a.txt.gz`` is refused. Or a folder in BEIR's layout, which stands for its
-              documents; or what ``Dataset.save_to_disk`` wrote;
+              documents;
             * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``; again of one kind;
             * a data set id, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split`` (the default
               split is train): downloaded once into the cache of ``datasets``;
             * ``hf://datasets/owner/name`` with the same endings: streamed, with nothing kept on disk; also the address
-              of files, such as ``hf://datasets/owner/name/data/*.parquet`` or ``https://host/a.jsonl.gz``.
+              of a file, such as ``hf://datasets/owner/name/data/a.parquet`` or ``https://host/a.jsonl.gz``.
         column: column of tables and data sets. None: the first of sentence, text, sentence1, content, contents that
             exists, with the column title before it; of parquet files and data sets, otherwise the only column of
             strings.

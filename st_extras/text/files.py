@@ -24,7 +24,6 @@ KINDS = (".txt", ".md", ".jsonl", ".csv", ".tsv", ".json", ".parquet")
 """The kinds of files that are read, as their names end."""
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_PACKED = (*_OPENERS, ".zst", ".lz4")
 _OTHER_FILES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
     b"\xd0\xcf\x11\xe0": "a document of an office program",
@@ -51,15 +50,10 @@ def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
         A kind such as ".csv", and a packing such as ".gz"; "" where the name has none. ".ndjson" is ".jsonl".
     """
     name = Path(str(path).lower())
-    packed = name.suffix if name.suffix in _PACKED else ""
+    packed = name.suffix if name.suffix in _OPENERS else ""
     kind = Path(name.stem).suffix if packed else name.suffix
     kind = ".jsonl" if kind == ".ndjson" else kind
     return (kind if kind in KINDS else ""), packed
-
-
-def is_unpacked(path: str | PathLike[str]) -> bool:
-    """Return whether a file is plain by its name, or packed in a way that :func:`open_text` unpacks."""
-    return file_kind(path)[1] in ("", *_OPENERS)
 
 
 @contextmanager

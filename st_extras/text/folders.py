@@ -12,7 +12,7 @@ from glob import glob
 from os import PathLike
 from pathlib import Path
 
-from st_extras.text.files import KINDS, file_kind, is_unpacked
+from st_extras.text.files import KINDS, file_kind
 
 TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 """The kinds of files that hold texts with ids."""
@@ -25,7 +25,7 @@ def stem_of(file: Path, kinds: Sequence[str]) -> str | None:
     """Return the name of a file without its endings; None if it is hidden or has no ending of ``kinds``."""
     plain = file.with_suffix("") if file_kind(file)[1] else file
     kind = file_kind(plain)[0] or plain.suffix.lower()
-    if file.name.startswith((".", "_")) or kind not in kinds or not is_unpacked(file):
+    if file.name.startswith((".", "_")) or kind not in kinds:
         return None
     return plain.name[: len(plain.name) - len(plain.suffix)]
 

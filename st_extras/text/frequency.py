@@ -33,8 +33,7 @@ logger = logging.getLogger(__name__)
 class FrequencyTable:
     """Count how often each token of a tokenizer's vocabulary occurs in a corpus; label the rare ones.
 
-    Counting holds one batch of texts and one table in memory, whatever the size of the corpus. Tables of
-    the same vocabulary can be added (``a + b``).
+    Counting holds one batch of texts and one table in memory, whatever the size of the corpus.
 
     Paper: the frequency labels of SLT-FAI, https://arxiv.org/abs/2305.08655.
 
@@ -92,12 +91,6 @@ class FrequencyTable:
     def num_seen(self) -> int:
         """The number of vocabulary entries that occur at least once."""
         return int((self.counts > 0).sum())
-
-    def __add__(self, other: FrequencyTable) -> FrequencyTable:
-        if not isinstance(other, FrequencyTable):
-            return NotImplemented
-        _check_same_vocabulary(self.tokens, other.tokens, "the other table")
-        return FrequencyTable(self.tokens, self.counts + other.counts, self.num_texts + other.num_texts)
 
     @classmethod
     def count(
@@ -241,21 +234,15 @@ class FrequencyTable:
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase, name: str = "The frequency table") -> None:
         """Raise a ValueError, which begins with ``name``, unless the vocabulary is the tokenizer's, id by id."""
-        _check_same_vocabulary(self.tokens, vocabulary(tokenizer), "the tokenizer", name)
-
-
-def _check_same_vocabulary(
-    ours: Sequence[str | None], theirs: Sequence[str | None], owner: str, name: str = "The frequency table"
-) -> None:
-    """Raise a ValueError, which begins with ``name``, unless both have the same token at each id."""
-    if tuple(ours) == tuple(theirs):
-        return
-    index = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
-    if index is None:
-        difference = f"{len(ours)} ids here, {len(theirs)} there"
-    else:
-        difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
-    raise ValueError(f"{name} and {owner} must have the same vocabulary, got a difference: {difference}.")
+        ours, theirs = self.tokens, vocabulary(tokenizer)
+        if ours == theirs:
+            return
+        index = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+        if index is None:
+            difference = f"{len(ours)} ids here, {len(theirs)} there"
+        else:
+            difference = f"id {index} is {ours[index]!r} here and {theirs[index]!r} there"
+        raise ValueError(f"{name} and the tokenizer must have the same vocabulary, got a difference: {difference}.")
 
 
 def _batches(texts: Iterator[str], batch_size: int) -> Iterator[list[str]]:

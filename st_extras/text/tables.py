@@ -17,7 +17,6 @@ from st_extras.text.files import (
     MAX_LINE,
     check_decoded,
     file_kind,
-    is_unpacked,
     open_binary,
     open_text,
     parse_json,
@@ -37,8 +36,7 @@ QUERY_IDS = ("query-id", "query_id", "qid")
 Rows = Iterator[tuple[str, Any]]
 """``(place, row)``: the file with its line or row, for messages, and a value for each column, or a text alone."""
 _NAMES_OF_SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
-_BATCH = 1000  # rows of a parquet file or a data set on disk that are read together
-_AHEAD = 8  # rows of a stream that are read together
+_BATCH = 1000  # rows of a parquet file that are read together
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
 
@@ -168,12 +166,12 @@ def open_tables(name: str) -> list[Table]:
         rest = name.removeprefix("hf://").removeprefix("datasets/")
         if name.startswith("hf://") and rest.count("/") <= 1:
             return [_of_dataset(name, partial(_load_hub, rest, streaming=True))]
-        return [open_file(address) for address in _addresses(name)]
+        if has_magic(name) or not file_kind(name)[0]:
+            raise ValueError(f"An address must be that of one file, which ends in {', '.join(KINDS)}, got {name!r}.")
+        return [open_file(name)]
     if path.is_file() or path.is_fifo():
         return [open_file(path)]
     if path.is_dir():
-        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-            return [_of_dataset(name, partial(_load_saved, path))]
         collection = find_search_folder(path)
         return [open_file(file) for file in (files_of_folder(path) if collection is None else [collection.corpus])]
     if has_magic(name):
@@ -201,16 +199,8 @@ def open_file(path: str | PathLike[str], other: str = ".txt") -> Table:
         path: a path or an address.
         other: what a file of any other ending is read as: ".txt", a sentence a line, or ".tsv".
 
-    Raises:
-        ValueError: if its name is that of a copy, or of a file packed in a way that is not read.
     """
-    name, (kind, packed) = str(path), file_kind(path)
-    if not is_unpacked(path) or (kind == ".parquet" and packed):
-        allowed = "plain" if kind == ".parquet" else "plain, .gz, .bz2 or .xz"
-        raise ValueError(f"{name!r} must be {allowed}, got a file that ends in {packed}: unpack it.")
-    original = file_kind(name.removesuffix("~") if name.endswith("~") else Path(name).with_suffix(""))
-    if not kind and original[0] not in ("", ".txt"):
-        raise ValueError(f"{name!r} looks like a copy of a {original[0]} file: rename it if it shall be read.")
+    kind = file_kind(path)[0]
     kind = other if kind in ("", ".txt") else kind
     hint = {
         ".csv": " (its first row must be a header, and its fields separated by commas)",
@@ -218,7 +208,8 @@ def open_file(path: str | PathLike[str], other: str = ".txt") -> Table:
         ".json": " (it must be a list of objects, or hold one a line)",
     }.get(kind, "")
     reader = _READERS.get(kind, _lines)
-    return Table(name, lambda: ((), reader(path)) if kind != ".parquet" else _parquet(path), Path(path).is_file(), hint)
+    read = partial(_parquet, path) if kind == ".parquet" else lambda: ((), reader(path))
+    return Table(str(path), read, Path(path).is_file(), hint)
 
 
 # --- files ---
@@ -417,14 +408,8 @@ def rows_of_dataset(dataset: Any, name: str) -> tuple[Sequence[str], Rows]:
     def rows() -> Rows:
         number = 0
         try:
-            if not names or is_changed:
-                for number, row in enumerate(dataset):
-                    yield f"{name}, row {number}", row
-                return
-            for batch in dataset.select_columns(names).iter(_BATCH if hasattr(dataset, "__len__") else _AHEAD):
-                for values in zip(*(batch[key] for key in names), strict=True):
-                    yield f"{name}, row {number}", dict(zip(names, values, strict=True))
-                    number += 1
+            for number, row in enumerate(dataset if not names or is_changed else dataset.select_columns(names)):
+                yield f"{name}, row {number}", row
         except Exception as error:
             raise _unreadable(f"{name}, after row {number}", error) from error
 
@@ -432,33 +417,6 @@ def rows_of_dataset(dataset: Any, name: str) -> tuple[Sequence[str], Rows]:
         return textual, rows()
     first: Mapping[str, Any] = next(iter(dataset), {})  # of a stream that knows its columns only when it is read
     return [key for key, value in first.items() if isinstance(value, str)], rows()
-
-
-def _addresses(pattern: str) -> list[str]:
-    """Return the addresses of the files that an address or a pattern of addresses stands for."""
-    if not file_kind(pattern)[0]:
-        raise ValueError(f"expected an address that ends in {', '.join(KINDS)}, got {pattern!r}.")
-    if not has_magic(pattern):
-        return [pattern]
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
-
-    system, path = url_to_fs(pattern)
-    found = sorted(system.unstrip_protocol(file) for file in system.glob(path))
-    if not found:
-        raise ValueError(f"There is no file that matches {pattern!r}.")
-    return found
-
-
-def _load_saved(folder: Path) -> Any:
-    """Return the data set that ``save_to_disk`` wrote, mapped to memory."""
-    from datasets import load_from_disk
-
-    if not (folder / "state.json").is_file():
-        splits = sorted(part.name for part in folder.iterdir() if part.is_dir())
-        raise ValueError(
-            f"it has the splits {', '.join(splits)}: give one of its folders, as in '{folder / splits[0]}'"
-        )
-    return load_from_disk(str(folder))
 
 
 def _load_hub(name: str, *, streaming: bool) -> Any:
@@ -470,6 +428,4 @@ def _load_hub(name: str, *, streaming: bool) -> Any:
         raise ValueError("expected owner/name, owner/name:split or owner/name:configuration:split")
     options: dict[str, Any] = {"name": rest[0]} if len(rest) == 2 else {}
     options |= {"streaming": True} if streaming else {}
-    repository, _, revision = repository.partition("@")
-    options |= {"revision": revision} if revision else {}
     return load_dataset(repository, split=(rest[-1] if rest else "") or "train", **options)

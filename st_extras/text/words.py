@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 Span = tuple[int, int]
 """``(start, end)`` in characters."""
@@ -71,37 +67,7 @@ def jieba_spans(text: str) -> list[Span]:
     import jieba
 
     jieba.setLogLevel("WARNING")
-    keep_cache_private(jieba.dt)
     return [(start, end) for word, start, end in jieba.tokenize(text) if any(map(str.isalnum, word))]
-
-
-def keep_cache_private(tokenizer: Any) -> None:
-    """Move the dictionary cache of a jieba tokenizer to the user's cache folder.
-
-    jieba keeps it in the folder for temporary files, where another user may have put a file of that name. A tokenizer
-    with a folder or file of its own, or that has read its dictionary already, is left unchanged.
-    """
-    if not (tokenizer.initialized or tokenizer.tmp_dir or tokenizer.cache_file):
-        import jieba
-
-        tokenizer.cache_file = str(Path(_cache_folder()) / f"jieba-{jieba.__version__}.cache")
-
-
-@lru_cache(maxsize=1)
-def _cache_folder() -> str:
-    """Return a folder that only this user can write to: in the user's cache, or a temporary one of this process."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "st_extras"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not hasattr(os, "getuid") or (folder.lstat().st_uid == os.getuid() and not folder.is_symlink()):
-            folder.chmod(0o700)
-            return str(folder)
-    except OSError:
-        pass
-    private = TemporaryDirectory(prefix="st_extras-")
-    atexit.register(private.cleanup)
-    return private.name
 
 
 @lru_cache(maxsize=1)  # a phrase extractor and PhraseMasking split the same sentence one after the other

@@ -99,13 +99,6 @@ def test_copies_in_a_folder_or_pattern_of_texts_are_not_read(tmp_path):
             read_sentences(source)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl~", "a.csv.orig", "a.txt.zst"])
-def test_a_file_that_would_be_read_as_another_kind_is_refused(tmp_path, name):
-    (tmp_path / name).write_text("one")
-    with pytest.raises(ValueError, match=rf"{name}' .*(rename|unpack) it"):
-        read_sentences(tmp_path / name)
-
-
 def test_other_files_are_read_as_text(tmp_path):
     for name in ("a.txt~", "a.en", "a.txt.bz2", "b"):
         assert read_sentences(write(tmp_path / name, "one")) == ["one"]

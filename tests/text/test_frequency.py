@@ -49,14 +49,6 @@ def test_text_that_the_tokenizer_does_not_know(tokenizer, caplog):
     assert "14% of the tokens are words that the tokenizer does not know" in caplog.text
 
 
-def test_tables_add_up(frequency_table, tokenizer, sentences):
-    merged = FrequencyTable.count(sentences[:3], tokenizer) + FrequencyTable.count(sentences[3:], tokenizer)
-    assert merged.counts.tolist() == frequency_table.counts.tolist()
-    assert merged.num_texts == frequency_table.num_texts
-    with pytest.raises(ValueError, match=r"id 0 is '\[PAD\]' here and 'a' there"):
-        frequency_table + FrequencyTable(["a"], [1])
-
-
 def test_labels_by_hand():
     table = FrequencyTable(["a", "b", "c", "d", "e", "f"], [5, 0, 1, 9, 7, 2])
     assert table.labels(0.5).tolist() == [0, 1, 1, 0, 0, 1]  # int(0.5 * 5) = 2 of the seen, and b

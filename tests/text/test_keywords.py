@@ -1,16 +1,13 @@
 import json
 import math
-import os
 import pickle
 import re
-from pathlib import Path
 
 import jieba.analyse
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from st_extras.text import words
 from st_extras.text.keywords import (
     JiebaKeywords,
     RakeKeywords,
@@ -95,11 +92,3 @@ def test_jieba_masks_what_extract_tags_returns():
             expected = re.sub(rf"\b{tag}\b" if tag.isascii() else tag, "_", expected)
         assert mask(text, JiebaKeywords()) == expected
     assert mask("wait ... and see ...", JiebaKeywords()) == "_ ... and _ ..."
-
-
-def test_a_dictionary_is_cached_where_only_the_user_can_write(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = Path(words._cache_folder.__wrapped__())
-    assert (folder, folder.stat().st_mode & 0o777) == (tmp_path / "st_extras", 0o700)
-    monkeypatch.setattr(os, "getuid", lambda: -1)  # somebody else's
-    assert Path(words._cache_folder.__wrapped__()).parent != tmp_path
