@@ -35,24 +35,34 @@ def equal_labels(sample: FrequencyTable, whole: FrequencyTable) -> dict[str, flo
     }
 
 
-def run(study: dict[str, Any], options: Options) -> None:
-    """Count, and fit whitening, on samples of each size that have no record."""
-    name, root, model = study["name"], options.root, encoder(study["encoder"])
-    texts = read_sentences(options.data / study["corpus"])
-    whole = FrequencyTable.count(texts, model.tokenizer)
+def count(study: dict[str, Any], options: Options, texts: list[str]) -> None:
+    """Count the tokens of each sample, and of all texts."""
+    tokenizer = encoder(study["encoder"]).tokenizer
+    whole = FrequencyTable.count(texts, tokenizer)
     for size in study["counted"]:
         for seed in study["seeds"]:
-            table = FrequencyTable.count(random.Random(seed).sample(texts, size), model.tokenizer)
+            table = FrequencyTable.count(random.Random(seed).sample(texts, size), tokenizer)
             record = {"way": "counts", "sentences": size, "all_sentences": len(texts), "seed": seed}
             record |= equal_labels(table, whole)
-            run_once(name, f"counts-{size}-seed{seed}", record.copy, root=root)
-    pairs = load_sts(DEV, options.data)
+            run_once(study["name"], f"counts-{size}-seed{seed}", record.copy, root=options.root)
+
+
+def whiten(study: dict[str, Any], options: Options, texts: list[str]) -> None:
+    """Fit whitening on parts of one sample, which is encoded once, and score STS-B dev."""
+    model, pairs = encoder(study["encoder"]), load_sts(DEV, options.data)
     first, second = encoded(model, pairs.sentences1), encoded(model, pairs.sentences2)
     rows = encoded(model, random.Random(0).sample(texts, max(study["fitted"])))
     for size in study["fitted"]:
         for seed in study["seeds"][: len(rows) // size]:
             statistics = CorpusStatistics(rows.size(1)).update(rows[seed * size : (seed + 1) * size])
-            whiten = whitening_transform(statistics).apply
-            score = 100 * rank_correlation(pairwise_cos_sim(whiten(first), whiten(second)), torch.tensor(pairs.scores))
+            apply = whitening_transform(statistics).apply
+            score = 100 * rank_correlation(pairwise_cos_sim(apply(first), apply(second)), torch.tensor(pairs.scores))
             record = {"way": "whitening", "sentences": size, "seed": seed, "spearman": score}
-            run_once(name, f"whitening-{size}-seed{seed}", record.copy, root=root)
+            run_once(study["name"], f"whitening-{size}-seed{seed}", record.copy, root=options.root)
+
+
+def run(study: dict[str, Any], options: Options) -> None:
+    """Count and whiten; what has a record stays as it is."""
+    texts = read_sentences(options.data / study["corpus"])
+    count(study, options, texts)
+    whiten(study, options, texts)

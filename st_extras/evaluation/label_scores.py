@@ -1,4 +1,4 @@
-"""How well embeddings agree with labels: nearest neighbours, MAP@R, clusters and a linear probe.
+"""How well embeddings agree with labels: nearest neighbours, MAP@R and clusters.
 
 ``label_scores`` takes embeddings and labels of any kind; the function of each metric takes (N, D) unit rows, and (N,)
 whole numbers as labels.
@@ -7,7 +7,6 @@ whole numbers as labels.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import Any
@@ -20,11 +19,8 @@ from st_extras.checks import check_choice, check_count, check_strings, shown
 from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings, check_iterable
 from st_extras.functional import row_blocks
 
-METRICS = ("knn_accuracy", "v_measure", "map_at_r", "linear_probe")
-"""Values of ``metrics=``."""
-DEFAULT_METRICS = METRICS[:3]
-"""Computed by default; ``mean`` is their mean."""
-FOLDS = 5
+METRICS = ("knn_accuracy", "v_measure", "map_at_r")
+"""Values of ``metrics=``; ``mean`` is their mean."""
 _MOST_NEIGHBORS = 100
 _TIE = 1e-6  # cosines that differ by less are equal: the rounding of float32
 
@@ -33,9 +29,7 @@ def label_scores(
     embeddings: Any,
     labels: Any,
     *,
-    train_embeddings: Any = None,
-    train_labels: Any = None,
-    metrics: Sequence[str] = DEFAULT_METRICS,
+    metrics: Sequence[str] = METRICS,
     neighbors: int = 5,
     seeds: Iterable[int] = (0, 1, 2),
 ) -> dict[str, float]:
@@ -46,21 +40,17 @@ def label_scores(
     Args:
         embeddings: (N, D), a tensor, an array or lists; scaled to unit length here.
         labels: N labels, strings or whole numbers, at least two different ones.
-        train_embeddings: (M, D). With them, neighbours are looked for among these, and the probe learns from them.
-            None: among the other N - 1 texts, and the probe is cross-validated.
-        train_labels: M labels, with ``train_embeddings``.
         metrics: which of ``METRICS`` to compute.
         neighbors: k of the vote among several neighbours; 1 leaves it out.
-        seeds: seeds of k-means and of the folds; each metric that draws is the mean over them.
+        seeds: seeds of k-means; ``v_measure`` is the mean over them.
 
     Returns:
         The metrics by name, in [0, 1], higher is better: those that :class:`LabeledTextEvaluator` lists.
 
     Raises:
         ValueError: if the labels do not match the embeddings or are all the same, a label is neither a string nor a
-            whole number, an embedding is zero or not finite, a setting is not allowed, or a metric cannot be computed
-            (``map_at_r`` needs a label that stands twice; ``linear_probe`` without training texts one that stands five
-            times, and another twice).
+            whole number, an embedding is zero or not finite, a setting is not allowed, or no label stands twice, which
+            ``map_at_r`` needs.
 
     Example:
         >>> from st_extras.evaluation import label_scores
@@ -69,14 +59,7 @@ def label_scores(
         {'knn_accuracy': 1.0, 'v_measure': 1.0, 'v_measure_std': 0.0, 'map_at_r': 1.0, 'mean': 1.0}
     """
     unit = check_embeddings("embeddings", embeddings, at_least=2).detach()
-    train = None if train_embeddings is None else check_embeddings("train_embeddings", train_embeddings).detach()
-    if train is not None and train.shape[1] != unit.shape[1]:
-        raise ValueError(
-            f"train_embeddings must have the {unit.shape[1]} dimensions of embeddings, got {train.shape[1]}."
-        )
-    settings: dict[str, Any] = {"metrics": metrics, "neighbors": neighbors, "seeds": seeds}
-    scoring = LabelScoring(labels, train_labels, len(unit), None if train is None else len(train), **settings)
-    return scoring.scores(unit, train)
+    return LabelScoring(labels, len(unit), metrics=metrics, neighbors=neighbors, seeds=seeds).scores(unit)
 
 
 class LabelScoring:
@@ -84,9 +67,7 @@ class LabelScoring:
 
     Args:
         labels: N labels.
-        train_labels: M labels of training texts, or None.
         size: N.
-        train_size: M; None: there are no training texts.
         metrics: as for :func:`label_scores`.
         neighbors: as for :func:`label_scores`.
         seeds: as for :func:`label_scores`.
@@ -99,9 +80,7 @@ class LabelScoring:
     def __init__(
         self,
         labels: Any,
-        train_labels: Any,
         size: int,
-        train_size: int | None,
         *,
         metrics: Sequence[str],
         neighbors: int,
@@ -111,96 +90,61 @@ class LabelScoring:
         for metric in chosen:
             check_choice("metrics: each", metric, METRICS)
         self.metrics = tuple(metric for metric in METRICS if metric in chosen)
-        self.primary_metric = "mean" if set(DEFAULT_METRICS) <= set(chosen) else self.metrics[0]
+        self.primary_metric = "mean" if self.metrics == METRICS else self.metrics[0]
         self.neighbors = check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS)
         listed = check_iterable("seeds", seeds, "a list of whole numbers")
         self.seeds = tuple(check_count("seeds: each", seed, 0, LARGEST_SEED) for seed in listed)
         if not self.seeds:
             raise ValueError("seeds must hold at least one whole number, got none.")
         self.labels = check_labels("labels", labels, size)
-        if (train_size is None) != (train_labels is None):
-            raise ValueError(
-                "train_labels must come with training texts or embeddings, got one without the other: give both, or "
-                "neither."
-            )
-        self.train_labels = None if train_size is None else check_labels("train_labels", train_labels, train_size)
-        self._check_what_can_be_computed()
-
-    def _check_what_can_be_computed(self) -> None:
-        for name, listed in (("labels", self.labels), ("train_labels", self.train_labels)):
-            if listed is not None and len(set(listed)) < 2:
-                raise ValueError(f"{name} must hold at least two different labels, got only {shown(listed[0])}.")
-        if self.train_labels is not None and not set(self.train_labels) & set(self.labels):
-            raise ValueError(
-                "train_labels must hold labels of the texts that are scored, got none of them: "
-                f"{shown(self.train_labels[0])} beside {shown(self.labels[0])}."
-            )
-        largest, second = [size for _, size in Counter(self.labels).most_common(2)]
-        if "map_at_r" in self.metrics and largest < 2:
+        if len(set(self.labels)) < 2:
+            raise ValueError(f"labels must hold at least two different labels, got only {shown(self.labels[0])}.")
+        if "map_at_r" in self.metrics and len(set(self.labels)) == len(self.labels):
             raise ValueError(
                 "labels must hold a label twice for map_at_r, got each once: give several texts of a label."
             )
-        if "linear_probe" in self.metrics and self.train_labels is None and (largest < FOLDS or second < 2):
-            raise ValueError(
-                f"labels must hold a label {FOLDS} times and another twice for linear_probe without training texts, "
-                f"got {largest} and {second} times: leave linear_probe out of metrics."
-            )
 
-    def scores(self, unit: Tensor, train_unit: Tensor | None = None) -> dict[str, float]:
-        """Return the metrics of (N, D) unit rows, and (M, D) ones of the training texts."""
-        lists = [self.labels] if self.train_labels is None else [self.labels, self.train_labels]
-        labels, *others = (numbers.to(unit.device) for numbers in label_numbers(*lists))
-        train = None if train_unit is None else (train_unit.to(unit), others[0])
+    def scores(self, unit: Tensor) -> dict[str, float]:
+        """Return the metrics of (N, D) unit rows."""
+        labels = label_numbers(self.labels).to(unit.device)
         scores: dict[str, float] = {}
         if "knn_accuracy" in self.metrics:
             counts = sorted({1, self.neighbors})
             names = ["knn_accuracy" if k == 1 else f"knn{k}_accuracy" for k in counts]
-            scores |= dict(zip(names, knn_accuracies(unit, labels, counts, train), strict=True))
+            scores |= dict(zip(names, knn_accuracies(unit, labels, counts), strict=True))
         if "v_measure" in self.metrics:
-            scores |= _mean_and_std("v_measure", [v_measure(unit, labels, seed) for seed in self.seeds])
+            values = [v_measure(unit, labels, seed) for seed in self.seeds]
+            scores |= {"v_measure": float(np.mean(values)), "v_measure_std": float(np.std(values))}
         if "map_at_r" in self.metrics:
             scores["map_at_r"] = map_at_r(unit, labels)
-        if "linear_probe" in self.metrics and train is not None:
-            scores["linear_probe"] = linear_probe(unit, labels, *train)
-        elif "linear_probe" in self.metrics:
-            scores |= _mean_and_std("linear_probe", [cross_validated_probe(unit, labels, s) for s in self.seeds])
         if self.primary_metric == "mean":
-            scores["mean"] = float(np.mean([scores[name] for name in DEFAULT_METRICS]))
+            scores["mean"] = float(np.mean([scores[name] for name in METRICS]))
         return scores
 
 
-def _mean_and_std(name: str, values: list[float]) -> dict[str, float]:
-    return {name: float(np.mean(values)), f"{name}_std": float(np.std(values))}
-
-
-def knn_accuracies(
-    unit: Tensor, labels: Tensor, counts: Sequence[int], train: tuple[Tensor, Tensor] | None = None
-) -> list[float]:
+def knn_accuracies(unit: Tensor, labels: Tensor, counts: Sequence[int]) -> list[float]:
     """Share of texts whose label the majority of their k nearest neighbours has, for each k of ``counts``.
 
-    Of labels with equally many votes, the one of the nearest neighbour wins. Neighbours are those by cosine; of equally
-    near ones, those with another label come first, so the nearest one of a collapsed encoder is never right.
+    Of labels with equally many votes, the one of the nearest neighbour wins. Neighbours are those by cosine, among the
+    other N - 1 texts (leave-one-out), where a text whose label stands once counts as wrong; of equally near ones, those
+    with another label come first, so the nearest one of a collapsed encoder is never right.
 
     Args:
         unit: (N, D) unit rows.
         labels: (N,) whole numbers.
         counts: the k; more than there are neighbours means all of them.
-        train: (M, D) unit rows and their (M,) labels, the neighbours; None: the other N - 1 rows (leave-one-out), where
-            a text whose label stands once counts as wrong.
     """
-    return [int(right.sum()) / len(labels) for right in knn_hits(unit, labels, counts, train)]
+    return [int(right.sum()) / len(labels) for right in knn_hits(unit, labels, counts)]
 
 
-def knn_hits(
-    unit: Tensor, labels: Tensor, counts: Sequence[int], train: tuple[Tensor, Tensor] | None = None
-) -> list[Tensor]:
+def knn_hits(unit: Tensor, labels: Tensor, counts: Sequence[int]) -> list[Tensor]:
     """Return which texts (N,) have the label of the majority of their k nearest neighbours, for each k of ``counts``.
 
     Arguments: those of :func:`knn_accuracies`, which is the share of them.
     """
     right = [torch.zeros(len(labels), dtype=torch.bool, device=labels.device) for _ in counts]
     wanted = torch.full_like(labels, max(counts))
-    for rows, found in nearest_labels(unit, labels, wanted, train):
+    for rows, found in nearest_labels(unit, labels, wanted):
         for hits, k in zip(right, counts, strict=True):
             hits[rows] = _vote(found[:, :k]) == labels[rows]
     return right
@@ -239,33 +183,27 @@ def average_precisions(unit: Tensor, labels: Tensor) -> Tensor:
     return precision
 
 
-def nearest_labels(
-    unit: Tensor, labels: Tensor, wanted: Tensor, train: tuple[Tensor, Tensor] | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
+def nearest_labels(unit: Tensor, labels: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the labels of the rows' nearest neighbours, a block of rows at a time.
 
     Args:
         unit: (N, D) unit rows.
         labels: (N,) whole numbers.
         wanted: (N,), how many neighbours each row needs; rows that need none are left out.
-        train: as for ``knn_accuracies``.
 
     Yields:
         ``(rows, found)``: (B,) indices, and (B, K) labels of their neighbours, nearest first; K is the largest number
         that one of these rows wants, or that there is.
     """
-    candidates, candidate_labels = (unit, labels) if train is None else train
     order = wanted.argsort()  # rows that want about as many stand together
     order = order[wanted[order] > 0]
-    available = len(candidates) - (train is None)
-    for block in row_blocks(len(order), len(candidates)):
+    for block in row_blocks(len(order), len(unit)):
         rows = order[block]
         with torch.autocast(unit.device.type, enabled=False):  # a caller's autocast is meant for the encoder only
-            scores = unit[rows] @ candidates.T  # (B, M)
-        scores -= _TIE * (labels[rows].unsqueeze(1) == candidate_labels)
-        if train is None:
-            scores[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
-        yield rows, candidate_labels[scores.topk(min(int(wanted[rows[-1]]), available), dim=1).indices]
+            scores = unit[rows] @ unit.T  # (B, N)
+        scores -= _TIE * (labels[rows].unsqueeze(1) == labels)
+        scores[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
+        yield rows, labels[scores.topk(min(int(wanted[rows[-1]]), len(unit) - 1), dim=1).indices]
 
 
 def v_measure(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
@@ -292,40 +230,6 @@ def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:
         warnings.simplefilter("ignore", ConvergenceWarning)
         found: np.ndarray = means.fit_predict(unit.cpu().numpy())
     return found
-
-
-def linear_probe(unit: Tensor, labels: Tensor, train_unit: Tensor, train_labels: Tensor) -> float:
-    """Accuracy of a logistic regression on standardized embeddings, learned from the (M, D) training rows."""
-    probe = _probe().fit(train_unit.cpu().numpy(), train_labels.cpu().numpy())
-    return float(probe.score(unit.cpu().numpy(), labels.cpu().numpy()))
-
-
-def cross_validated_probe(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """Accuracy of a logistic regression on standardized embeddings, in stratified 5-fold cross-validation.
-
-    Each text counts once, also one whose label is too rare to be in every fold.
-
-    Args:
-        unit: (N, D) unit rows.
-        labels: (N,) whole numbers; two of them stand twice, one of them five times.
-        seed: seed of the folds.
-    """
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    own = labels.cpu().numpy()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class")
-        predicted = cross_val_predict(_probe(), unit.cpu().numpy(), own, cv=folds)
-    return float((predicted == own).mean())
-
-
-def _probe() -> Any:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
 def check_label(value: Any, where: str, what: str = "a label") -> str:
@@ -361,7 +265,7 @@ def check_labels(name: str, labels: Any, count: int, rows: str = "rows") -> list
     return listed
 
 
-def label_numbers(*lists: list[str]) -> list[Tensor]:
-    """Return each list of labels as a tensor of whole numbers from 0; equal labels get equal numbers in all lists."""
-    numbers = {label: number for number, label in enumerate(sorted({label for labels in lists for label in labels}))}
-    return [torch.tensor([numbers[label] for label in labels]) for labels in lists]
+def label_numbers(labels: Sequence[str]) -> Tensor:
+    """Return labels as whole numbers from 0."""
+    numbers = {label: number for number, label in enumerate(sorted(set(labels)))}
+    return torch.tensor([numbers[label] for label in labels])

@@ -9,13 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
-from st_extras.evaluation.label_scores import DEFAULT_METRICS, LabelScoring, check_label
+from st_extras.evaluation.label_scores import METRICS, LabelScoring, check_label
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.text.corpus import check_sentence
 from st_extras.text.files import file_kind
@@ -121,16 +120,12 @@ class LabeledTextEvaluator(ReportingEvaluator):
     Labels that were used for training, or to choose a setting, measure too well: keep the texts of the report apart.
 
     Metrics, all in [0, 1], higher is better:
-        knn_accuracy: share of texts whose nearest neighbour, by cosine, has their label (leave-one-out, or among the
-            training texts).
+        knn_accuracy: share of texts whose nearest neighbour, by cosine, has their label (leave-one-out).
         knn5_accuracy: the same for the majority of the 5 (``neighbors``) nearest; left out if ``neighbors`` is 1.
         v_measure, v_measure_std: agreement of the labels with the clusters of k-means, as many as there are labels (1:
             the clusters are the labels; equal to NMI); mean and standard deviation over ``seeds``.
         map_at_r: mean average precision at R, the number of OTHER texts with a text's label (Musgrave et al., 2020,
             https://arxiv.org/abs/2003.08505). Texts whose label stands once have no R and are left out of the mean.
-        linear_probe, linear_probe_std: accuracy of a logistic regression, over the folds of 5-fold cross-validation and
-            ``seeds``; with training texts it learns from them, and has no standard deviation. Only computed if
-            ``metrics`` names it: it is the slowest, about a second a seed for 3,000 texts.
         mean: of knn_accuracy, v_measure and map_at_r. It is the primary metric; if ``metrics`` leaves one of the three
             out, the first metric chosen is.
 
@@ -141,12 +136,9 @@ class LabeledTextEvaluator(ReportingEvaluator):
     Args:
         texts: N texts, or a data set with one text column.
         labels: their N labels, strings or whole numbers, at least two different ones.
-        train_texts: texts among which neighbours are looked for, and from which the probe learns; clusters and MAP@R
-            remain those of ``texts``. None: neighbours are looked for among the other N - 1 texts.
-        train_labels: their labels, with ``train_texts``.
-        metrics: which of "knn_accuracy", "v_measure", "map_at_r" and "linear_probe" to compute.
+        metrics: which of "knn_accuracy", "v_measure" and "map_at_r" to compute.
         neighbors: k of the vote among several neighbours, 1 to 100.
-        seeds: seeds of k-means and of the folds.
+        seeds: seeds of k-means.
         **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (texts per
             forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
             ``labeled_text_evaluation[_name]_results.csv`` in the output path).
@@ -169,39 +161,29 @@ class LabeledTextEvaluator(ReportingEvaluator):
         texts: Iterable[str],
         labels: Iterable[str] | Iterable[int],
         *,
-        train_texts: Iterable[str] | None = None,
-        train_labels: Iterable[str] | Iterable[int] | None = None,
-        metrics: Sequence[str] = DEFAULT_METRICS,
+        metrics: Sequence[str] = METRICS,
         neighbors: int = 5,
         seeds: Iterable[int] = (0, 1, 2),
         **options: Any,
     ) -> None:
         self.texts = check_sentences("texts", texts, at_least=2)
-        self.train_texts = None if train_texts is None else check_sentences("train_texts", train_texts, at_least=2)
-        train_size = None if self.train_texts is None else len(self.train_texts)
-        settings: dict[str, Any] = {"metrics": metrics, "neighbors": neighbors, "seeds": seeds}
-        self.scoring = LabelScoring(labels, train_labels, len(self.texts), train_size, **settings)
-        primary = self.scoring.primary_metric
-        super().__init__("labeled_text_evaluation", primary, **options)
+        self.scoring = LabelScoring(labels, len(self.texts), metrics=metrics, neighbors=neighbors, seeds=seeds)
+        super().__init__("labeled_text_evaluation", self.scoring.primary_metric, **options)
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name."""
-        return self.scoring.scores(*self.unit_rows(model))
+        return self.scoring.scores(self.unit_rows(model))
 
-    def unit_rows(self, model: SentenceTransformer) -> tuple[Tensor, Tensor | None]:
-        """Return the (N, D) unit rows of the texts, and those of the training texts, if there are any."""
-        texts = [*self.texts, *(self.train_texts or [])]
+    def unit_rows(self, model: SentenceTransformer) -> Tensor:
+        """Return the (N, D) unit rows of the texts."""
         with without_dropout(model):
-            unit = check_embeddings("embeddings", self.encode(model, texts))
-        own, train = torch.split(unit, [len(self.texts), len(texts) - len(self.texts)])
-        return own, None if self.train_texts is None else train
+            return check_embeddings("embeddings", self.encode(model, self.texts))
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""
         return {
             "texts": len(self.texts),
             "labels": len(set(self.scoring.labels)),
-            "train_texts": 0 if self.train_texts is None else len(self.train_texts),
             "neighbors": self.scoring.neighbors,
             "seeds": list(self.scoring.seeds),
         }

@@ -53,8 +53,8 @@ def compare_labeled(
     """
 
     def score(model: SentenceTransformer) -> tuple[dict[str, float], Score]:
-        unit, train = evaluator.unit_rows(model)
-        return evaluator.scoring.scores(unit, train), _label_score(evaluator.scoring, unit, train)
+        unit = evaluator.unit_rows(model)
+        return evaluator.scoring.scores(unit), _label_score(evaluator.scoring, unit)
 
     return _compared(models, score, [len(evaluator.texts)], "mean")
 
@@ -110,11 +110,10 @@ def _correlation(left: NDArray[Any], right: NDArray[Any], part_of: NDArray[Any])
     return float((found[kept] * sizes[kept]).sum() / max(1, sizes[kept].sum()))
 
 
-def _label_score(scoring: LabelScoring, unit: Tensor, train: Tensor | None) -> Score:
+def _label_score(scoring: LabelScoring, unit: Tensor) -> Score:
     """Return what finds the mean of nearest-neighbour accuracy, V-measure and MAP@R."""
-    lists = [scoring.labels] if scoring.train_labels is None else [scoring.labels, scoring.train_labels]
-    labels, *others = (numbers.to(unit.device) for numbers in label_numbers(*lists))
-    hits = knn_hits(unit, labels, [1], None if train is None else (train.to(unit), others[0]))[0].cpu().numpy()
+    labels = label_numbers(scoring.labels).to(unit.device)
+    hits = knn_hits(unit, labels, [1])[0].cpu().numpy()
     precisions = average_precisions(unit, labels).cpu().numpy()
     own = labels.cpu().numpy()
     found = [clusters(unit, labels, seed) for seed in scoring.seeds]

@@ -71,6 +71,8 @@ RENAMED = {
     "passages": ("words",),
     "labeled": ("path",),
     "device": ("encode_options",),
+    "query_column": ("column",),
+    "ranks": ("file",),
 }
 """Arguments that take an option which has another name."""
 GIVEN_AS = {"quiet": {"show_progress_bar": False}, "as_json": {"is_json": True}}
@@ -135,8 +137,8 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "adapt enc text.csv -o there --strength gentle --labeled F --text-column t --label-column l --json": {
         "labeled": {"path": "F", "dev": LABELED},
     },
-    f"adapt-search enc text.csv {RUN} --queries q.txt --keep-index --language english --retrieval F --passages 2"
-    " --query-prompt Q --document-prompt D": {
+    f"adapt-search enc text.csv {RUN} --queries q.txt --query-column asked --keep-index --language english"
+    " --retrieval F --passages 2 --query-prompt Q --document-prompt D": {
         "queries": {"sources": ["q.txt"], "queries": QUERIES, "documents": TEXT},
         "retrieval": {"folder": "F", "dev": TASK},
         "query_prompt": {"model": Model("enc", {"query": "Q", "document": "D"})},
@@ -144,8 +146,8 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "documents": {"sources": ["text.csv"]},
     },
     "adapt-search enc text.csv -o there --json": {"documents": {"sources": ["text.csv"], "queries": "documents"}},
-    f"search enc text.csv --queries q.txt --index i {READ} --query-prompt Q --document-prompt D --batch-size 7"
-    " --quiet": {
+    f"search enc text.csv --queries q.txt --query-column asked --index i {READ} --query-prompt Q --document-prompt D"
+    " --batch-size 7 --quiet": {
         "documents": {"sources": "text.csv", "documents": ["one", "two"]},
         "queries": {"sources": "q.txt", "queries": QUERIES},
         "index": {"folder": "i"},
@@ -162,7 +164,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "before": {"path": "old", "embeddings": {"before": ["a"], "after": ["a"]}},
         "picture": {"queries": None},
     },
-    "calibrate enc text.csv --queries q.txt --seed 13 --json": {
+    "calibrate enc text.csv --queries q.txt --query-column asked --seed 13 --json": {
         "queries": {"sources": ["q.txt"], "queries": QUERIES},
     },
     "evaluate enc --sts D --sets X --sets Y --setting wmean --quiet": {
@@ -314,6 +316,7 @@ def calls(run, monkeypatch):
         "st_extras.evaluation:compare_retrieval",
         lambda models, **_: RetrievalComparison({model: scores for model, _ in models}, [], {}),
     )
+    on("st_extras.cli.evaluate:_write_ranks")
     on("st_extras.evaluation:load_retrieval", TASK)
     on("st_extras.evaluation:load_judged", TASK)
     on("st_extras.evaluation:load_sts", PAIRS)

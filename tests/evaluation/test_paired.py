@@ -45,10 +45,8 @@ TEXTS = [f"{text} {more}" for text in SENTENCES for more in ("a", "b", "c")]
 LABELS = [label for label in "ababccab" for _ in range(3)]
 
 
-@pytest.mark.parametrize("train", [False, True])
-def test_labelled_texts(two, train):
-    given = {"train_texts": SENTENCES, "train_labels": list("ababccab")} if train else {}
-    evaluator = LabeledTextEvaluator(TEXTS, LABELS, **given)
+def test_labelled_texts(two):
+    evaluator = LabeledTextEvaluator(TEXTS, LABELS)
     found = paired.compare_labeled(evaluator, two)
     for name, encoder in two:
         metrics = evaluator(encoder)
@@ -57,8 +55,7 @@ def test_labelled_texts(two, train):
         assert row == pytest.approx(metrics)
         assert difference == pytest.approx(row["mean"] - found["one"]["mean"])
         assert low <= difference <= high
-        unit, train_unit = evaluator.unit_rows(encoder)
-        of_all = paired._label_score(evaluator.scoring, unit, train_unit)([np.arange(len(TEXTS))])
+        of_all = paired._label_score(evaluator.scoring, evaluator.unit_rows(encoder))([np.arange(len(TEXTS))])
         assert of_all == pytest.approx(metrics["mean"])
 
 
