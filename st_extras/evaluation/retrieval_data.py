@@ -31,6 +31,12 @@ _COLUMNS = {
 """Those of a file of judgements."""
 _WITHOUT_GRADES = {kind: column for kind, column in _COLUMNS.items() if kind != "grade"}
 """Those of a file of two columns: all documents in it are relevant."""
+_OF_QUERIES = {
+    "query": Column(("query",)),
+    "document": Column(("id",)),
+    "grade": Column(("grade",), required=False),
+}
+"""Those of a file of queries with their judgements."""
 _WITHOUT_HEADER = {3: ("query", "document", "grade"), 4: ("query", "iteration", "document", "grade")}
 
 
@@ -196,12 +202,7 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
         for name, read in (("corpus", read_documents), ("queries", read_queries))
     )
     file = _judgement_file(root, split)
-    judged: dict[str, dict[str, float]] = {}
-    for where, row in _judgements(file):
-        query, document = (check_id(row[kind], where, kind) for kind in ("query", "document"))
-        grade = check_grade(row.get("grade", 1), where)
-        if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
-            raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
+    judged = _by_query((where, check_id(row["query"], where, "query"), row) for where, row in _judgements(file))
     try:
         return RetrievalTask(queries, documents, judged)
     except ValueError as error:
@@ -222,18 +223,22 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
             grades, or no document is relevant to any query.
     """
     ids, texts = read_documents(documents, require_ids=True)
-    relevant: dict[str, dict[str, float]] = {}
-    for where, row in open_file(judged, other=".tsv").read()[1]:
-        if missing := [name for name in ("query", "id") if not row.get(name)]:
-            raise ValueError(f"{where}: a judgement needs query, id and, if wanted, grade; got no {missing[0]}.")
-        query, document = str(row["query"]).strip(), check_id(row["id"], where, "document")
-        grade = check_grade(row.get("grade", 1), where)
-        if (before := relevant.setdefault(query, {}).setdefault(document, grade)) != grade:
-            raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
+    rows = open_file(judged, other=".tsv").rows(_OF_QUERIES)
+    relevant = _by_query((where, check_sentence(row["query"], where).strip(), row) for where, row in rows)
     try:
         return RetrievalTask({query: query for query in relevant}, dict(zip(ids, texts, strict=True)), relevant)
     except ValueError as error:
         raise ValueError(f"{judged}: {error}") from None
+
+
+def _by_query(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
+    """Return query -> document id -> grade of judgements: place, query, and the row with document and grade."""
+    judged: dict[str, dict[str, float]] = {}
+    for where, query, row in rows:
+        document, grade = check_id(row["document"], where, "document"), check_grade(row.get("grade", 1), where)
+        if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
+            raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
+    return judged
 
 
 def _judgements(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

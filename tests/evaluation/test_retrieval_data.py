@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from st_extras.evaluation import RetrievalTask, load_retrieval
+from st_extras.evaluation import RetrievalTask, load_judged, load_retrieval
 from tests.helpers import write
 
 TASK = RetrievalTask(
@@ -68,6 +68,41 @@ def test_what_is_wrong_is_named(tmp_path, name, text, message):
     fill(tmp_path, BEIR | {name: text})
     with pytest.raises(ValueError, match=message):
         load_retrieval(tmp_path)
+
+
+# --- judged queries of your own ---
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("j.tsv", "query\tid\tgrade\nlost card \td1\t2\nlost card\t7\t0\na loan\t7\t1\n"),
+        ("j.txt", "id\tquery\tgrade\nd1\tlost card\t2\n7\ta loan\t1\n"),
+        ("j.jsonl", '{"query": "lost card", "id": "d1", "grade": 2}\n{"query": "a loan", "id": 7}\n'),
+    ],
+)
+def test_judged_queries_are_one_table(tmp_path, name, text):
+    fill(tmp_path, {"corpus.jsonl": CORPUS, name: text})
+    task = load_judged(tmp_path / "corpus.jsonl", tmp_path / name)
+    assert task.relevant == {"lost card": {"d1": 2.0}, "a loan": {"7": 1.0}}
+    assert task.queries == {"lost card": "lost card", "a loan": "a loan"}
+    assert task.documents.keys() == {"d1", "7"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("query\tdocument\na\td1\n", r"j\.tsv has no column id: it has query, document"),
+        ("query\tid\na\t\n", r"j\.tsv, line 2: the id of a document"),
+        ("query\tid\tgrade\na\td1\thigh\n", r"j\.tsv, line 2: a grade must"),
+        ("query\tid\tgrade\na\td1\t1\na\td1\t2\n", r"j\.tsv, line 3: 'd1' is judged twice for 'a', by 1 and by 2"),
+        ("query\tid\na\td9\n", r"j\.tsv: relevant must"),
+    ],
+)
+def test_what_is_wrong_in_judged_queries_is_named(tmp_path, rows, message):
+    fill(tmp_path, {"corpus.jsonl": CORPUS, "j.tsv": rows})
+    with pytest.raises(ValueError, match=message):
+        load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.tsv")
 
 
 # --- judgements ---

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ import pytest
 from st_extras.evaluation import load_labeled_texts, load_sts
 from st_extras.text.corpus import read_sentences
 from st_extras.text.documents import read_documents, read_queries
-from st_extras.text.tables import Column, open_file
+from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_file
 from tests.helpers import write
 
 TEXTS = [
@@ -207,6 +208,13 @@ def test_queries_have_usual_names_of_their_own(tmp_path, column):
     with pytest.raises(ValueError, match=r"no column .* or question or .*; column \(--query-column\) can name"):
         read_queries(write(tmp_path / "b.csv", "qid,asked\n1,one\n"))
     assert read_queries(tmp_path / "b.csv", column="asked") == (["1"], ["one"])
+
+
+def test_the_page_has_every_usual_name():
+    page = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf8")
+    table = page.partition("## Where text comes from")[2].partition("<!-- commands -->")[0]
+    named = [*QUERY_COLUMNS, "_id", *DOCUMENT_IDS, *QUERY_IDS, "id", "title", "label"]
+    assert [name for name in named if f"`{name}`" not in table] == []
 
 
 def test_missing_columns_of_labels_name_their_options(tmp_path):
