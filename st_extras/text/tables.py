@@ -36,6 +36,7 @@ QUERY_IDS = ("query-id", "query_id", "qid")
 Rows = Iterator[tuple[str, Any]]
 """``(place, row)``: the file with its line or row, for messages, and a value for each column, or a text alone."""
 _NAMES_OF_SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
+_SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
@@ -121,7 +122,8 @@ def choose_columns(
         if found:
             chosen[key] = found[0]
         elif column.required:
-            has = f"it has {', '.join(map(str, names)) or 'none'}{hint}"
+            more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+            has = f"it has {', '.join(map(str, names[:_SHOWN])) or 'none'}{more}{hint}"
             remedy = f"; {column.option} can name another" if column.option else ""
             raise ValueError(f"{where} has no column {' or '.join(wanted)}: {has}{remedy}.")
     return chosen

@@ -191,6 +191,13 @@ def test_a_fault_is_one_sentence(tmp_path, name, content, message):
     assert str(caught.value).endswith(".")
 
 
+def test_a_json_object_of_many_objects_is_refused_in_one_short_line(tmp_path):
+    path = write(tmp_path / "a.json", json.dumps({f"d{number}": {"text": "a"} for number in range(5000)}))
+    with pytest.raises(ValueError, match=r"it has d0, d1, .*, d19 and 4,980 more \(it must be a list") as caught:
+        read_sentences(path)
+    assert len(str(caught.value)) < 500
+
+
 def test_a_large_json_that_is_no_list_is_refused_in_our_words(tmp_path, caplog):
     path = write(tmp_path / "a.json", json.dumps({"meta": {}, "data": [{"text": "a" * 100}] * 200_000}))
     with pytest.raises(ValueError, match=r"a\.json has no column .*must be a list of objects, or hold one a line"):
