@@ -148,13 +148,13 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "adapt-search enc text.csv -o there --json": {"documents": {"sources": ["text.csv"], "queries": "documents"}},
     f"search enc text.csv --queries q.txt --query-column asked --index i {READ} --query-prompt Q --document-prompt D"
     " --batch-size 7 --quiet": {
-        "documents": {"sources": "text.csv", "documents": ["one", "two"]},
+        "documents": {"sources": "text.csv", "documents": {"a": "one", "b": "two"}},
         "queries": {"sources": "q.txt", "queries": QUERIES},
         "index": {"folder": "i"},
         "query_prompt": {"model": Model("enc", {"query": "Q", "document": "D"})},
         "document_prompt": {},
     },
-    "search enc text.csv cat dog --top-k 3 --bm25-weight 0.5 --json": {
+    "search enc text.csv cat dog --top-k 3 --bm25-weight 0.5 --passages 30 --json": {
         "documents": {"sources": "text.csv"},
         "query": {"queries": ["cat", "dog"]},
     },
@@ -387,7 +387,7 @@ def test_every_option_of_every_command_is_on_a_line():
 def test_defaults_are_those_of_python(run, calls, line):
     """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
     given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
-    given |= {"sentences", "name", "no_duplicates" if "paser" in line else "convert_to_tensor"}
+    given |= {"sentences", "documents", "name", "no_duplicates" if "paser" in line else "convert_to_tensor"}
     for call, arguments in ran(run, calls, line).seen:
         for name in {*arguments} - given:
             default = calls.defaults.get((call, name), inspect.Parameter.empty)
