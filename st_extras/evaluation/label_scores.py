@@ -232,27 +232,26 @@ def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:
     return found
 
 
-def check_label(value: Any, where: str, what: str = "a label") -> str:
-    """Return a label, or ``what`` else it is, as text: 3 and "3" are the same.
+def check_label(value: Any, where: str) -> str:
+    """Return a label as text: 3 and "3" are the same.
 
     Raises:
         ValueError: if it is neither a string nor a whole number, or is empty; the message begins with ``where``.
     """
     if isinstance(value, bool) or not isinstance(value, str | Integral):
-        raise ValueError(f"{where}: {what} must be a string or a whole number, got {shown(value)}.")
+        raise ValueError(f"{where}: a label must be a string or a whole number, got {shown(value)}.")
     if not str(value).strip():
-        raise ValueError(f"{where}: {what} must not be empty, got {shown(value)}.")
+        raise ValueError(f"{where}: a label must not be empty, got {shown(value)}.")
     return str(value)
 
 
-def check_labels(name: str, labels: Any, count: int, rows: str = "rows") -> list[str]:
+def check_labels(name: str, labels: Any, count: int) -> list[str]:
     """Return the labels of ``count`` texts as text.
 
     Args:
         name: the argument's name, for the messages.
         labels: a list, an array, a tensor or another iterable of strings or whole numbers.
         count: how many there must be.
-        rows: what has the labels, such as "texts", for the messages.
 
     Raises:
         ValueError: if they are none of these, one is not allowed, or their number is another.
@@ -261,7 +260,7 @@ def check_labels(name: str, labels: Any, count: int, rows: str = "rows") -> list
     values = values.tolist() if isinstance(values, Tensor | np.ndarray) else values
     listed = [check_label(value, f"{name}, row {row}") for row, value in enumerate(values)]
     if len(listed) != count:
-        raise ValueError(f"{name} must have one label for each of the {rows}, got {len(listed)} for {count}.")
+        raise ValueError(f"{name} must have one label for each row, got {len(listed)} for {count}.")
     return listed
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_bool, check_count, check_instance, check_seed, shown
+from st_extras.checks import check_bool, check_instance, shown
 from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.corpus import check_sentence
 from st_extras.text.documents import check_id, read_documents, read_queries
@@ -97,21 +96,6 @@ class RetrievalTask:
                 *(len(dangling), total, dangling[0]),
             )
         object.__setattr__(self, "relevant", relevant)
-
-    def sample(self, max_queries: int, seed: int = 42) -> RetrievalTask:
-        """Return the task with at most ``max_queries`` queries, drawn at random, and all documents.
-
-        Raises:
-            ValueError: if ``max_queries`` is not a whole number >= 1, the seed not a whole number, or none of the
-                queries drawn has a relevant document.
-        """
-        max_queries = check_count("max_queries", max_queries, at_least=1)
-        seed = check_seed("seed", seed)
-        chosen = set(random.Random(seed).sample(list(self.queries), min(max_queries, len(self.queries))))
-        queries = {key: text for key, text in self.queries.items() if key in chosen}
-        return RetrievalTask(
-            queries, self.documents, {key: grades for key, grades in self.relevant.items() if key in chosen}
-        )
 
     def own_documents(self) -> frozenset[str]:
         """Return the ids of the queries that stand among the documents, as in ArguAna and Quora.

@@ -143,6 +143,11 @@ def passages(texts: Iterable[str], words: int) -> Iterator[str]:
         yield from (" ".join(text[start:end].split()) for start, end in pairwise(cuts))
 
 
+def source_names(sources: Sources) -> list[str]:
+    """Return the names of one or several sources as a list."""
+    return [str(source) for source in ([sources] if isinstance(sources, str | PathLike) else sources)]
+
+
 def stream_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> Iterator[str]:
     """Read the sentences of files, folders and data sets one after another, in flat memory.
 
@@ -177,12 +182,12 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
             cannot be read; while reading if a file is damaged, a line of it is broken, too long, or not UTF-8, a value
             is not a string, or there is no sentence. The message names the file with its line or row.
     """
-    names = [sources] if isinstance(sources, str | PathLike) else list(sources)
+    names = source_names(sources)
     if not names:
         raise ValueError("sources must name at least one text file or data set, got none.")
     if limit is not None:
         limit = check_count("limit", limit, 1)
-    tables = [table for name in names for table in open_tables(str(name))]
+    tables = [table for name in names for table in open_tables(name)]
     for table in [table for table in tables if table.is_file][:_CHECKED_FILES]:
         for _ in islice(_sentences(table, column), _CHECKED_ROWS):
             pass

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from numbers import Integral
-from os import PathLike
 from typing import Any
 
 from st_extras.checks import shown
-from st_extras.text.corpus import Sources, check_sentence, is_blank
+from st_extras.text.corpus import Sources, check_sentence, is_blank, source_names
 from st_extras.text.folders import find_search_folder
 from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_tables, text_columns, text_of
 
@@ -36,7 +35,7 @@ def read_documents(
         ValueError: as for ``stream_sentences``; or if an id stands twice, is missing where others have one, or is
             neither a string nor a whole number, or there is no document. The message names the file with its line.
     """
-    return _read(_names(sources), "document", text_columns(column, ("_id", *DOCUMENT_IDS, "id")), require_ids)
+    return _read(source_names(sources), "document", text_columns(column, ("_id", *DOCUMENT_IDS, "id")), require_ids)
 
 
 def read_queries(
@@ -48,7 +47,7 @@ def read_queries(
     question, ids in query-id, query_id or qid.
     """
     chosen = []
-    for source in _names(sources):
+    for source in source_names(sources):
         folder = find_search_folder(source)
         if folder is not None and folder.queries is None:
             raise ValueError(f"{source!r} must hold one queries file, got none.")
@@ -91,7 +90,3 @@ def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_id
     if empty:
         logger.warning("%s: %d without text left out, %d read.", ", ".join(names), empty, len(texts))
     return list(texts), list(texts.values())
-
-
-def _names(sources: Sources) -> list[str]:
-    return [str(source) for source in ([sources] if isinstance(sources, str | PathLike) else sources)]

@@ -162,17 +162,6 @@ def test_the_shapes_of_other_libraries_are_taken(relevant):
     assert (list(task.queries), list(task.documents)) == (["1", "2"], ["a", "b", "3"])
 
 
-def test_a_sample_keeps_the_corpus_and_asks_for_nothing_that_it_lacks(caplog):
-    task = RetrievalTask({str(i): f"query {i}" for i in range(9)}, {"d": "x"}, {str(i): {"d": 1.0} for i in range(9)})
-    small = task.sample(2, seed=3)
-    assert len(small.queries) == 2
-    assert set(small.relevant) == set(small.queries)
-    assert small.documents == task.documents
-    assert small == task.sample(2, seed=3) != task.sample(2, seed=4)
-    assert task.sample(99) == task
-    assert not caplog.messages
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -60,7 +60,7 @@ def targets() -> dict[str, Target]:
     }  # fmt: skip
     own: dict[Any, dict[str, Any]] = {
         text.EDA: {"synonyms": {"cat": ["feline"]}}, text.ChunkPhrases: {"parse": str},
-        evaluation.LabeledTextEvaluator: {"texts": SENTENCES}, _TASK.sample: {"max_queries": 1},
+        evaluation.LabeledTextEvaluator: {"texts": SENTENCES},
         evaluation.LabelFreeComparison: {"base": torch.randn(100, 4)}, evaluation.load_retrieval: {"folder": folder},
         FrequencyTable: {"tokens": ("a", "b"), "counts": [1, 2]}, FrequencyTable.count: {"texts": lines},
         modules.RepALPostProcessor.attach: {"lambda_1": 0.1, "lambda_2": 0.1, "corpus": SENTENCES},
@@ -77,7 +77,7 @@ def targets() -> dict[str, Target]:
     calls += [
         encoders.load_encoder, text.read_sentences, text.TfidfKeywords.fit, world.table().labels, FrequencyTable, BM25,
         FrequencyTable.count, modules.RepALPostProcessor.attach, modules.whitening, modules.all_but_the_top,
-        modules.locality_preserving, _TASK.sample,
+        modules.locality_preserving,
         evaluation.compare_retrieval, evaluation.load_retrieval,
         geometry.unrelated_cosines, adaptation.adapt, adaptation.adapt_search,
     ]  # fmt: skip
