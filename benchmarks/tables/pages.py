@@ -69,7 +69,6 @@ TABLES: dict[str, Declared] = {
     "domains": domains.EVERY,
     "trainings": domains.TRAININGS,
     "strengths": strength.strengths_table,
-    "strength-before": strength.before_and_after_table,
     "strength-rules": strength.rules_table,
     "label-free": domains.label_free_table,
     "acceptance": domains.acceptance_table,

@@ -75,12 +75,6 @@ def by_default(cell: Cell) -> str:
     return by_rule(cell, 200.0 if cell["mean_cosine"] > RAW else MAX_LOSS)
 
 
-def by_earlier_rule(cell: Cell) -> str:
-    """Return what the earlier rule chose: a fortieth of what is missing to 100 may be lost, whitening below 70."""
-    general = cell["rows"]["start"]["general"]
-    return by_rule(cell, (100 - general) / 40, math.inf if general < 70 else -math.inf)
-
-
 def by_labels(cell: Cell, budget: float = math.inf) -> str:
     """Return the strength that is best by labels, of those that lose at most ``budget`` points of general English."""
     allowed = [name for name in STRENGTHS if -gained(cell, name, "general") <= budget]
@@ -134,27 +128,10 @@ def strengths_table() -> Table:
     return of_texts("encoder", rows)
 
 
-def before_and_after_table() -> Table:
-    """Return the table of ``adapt`` by the earlier rule and by the default of today: means over the domains."""
-    rules: dict[str, Rule] = {"earlier rule": by_earlier_rule, "default": by_default}
-    measures = {"domain": "mean", "general": "general", "STS-B": "stsb_test"}
-    rows: dict[str, dict[str, str]] = {}
-    for encoder, title in ENCODERS.items():
-        of = [cell for cell in cells() if cell["encoder"] == encoder]
-        if of:
-            rows[title] = {
-                f"{name}: {called}": f"{statistics.mean(gained(cell, rule(cell), measure) for cell in of):+.1f}"
-                for name, rule in rules.items()
-                for called, measure in measures.items()
-            }
-    return of_texts("encoder", rows)
-
-
 def rules_table() -> Table:
     """Return the table of rules: mean and lowest gain, what the best strength has more, and general points lost."""
     found = cells()
     rules: dict[str, Rule] = {
-        "earlier rule": by_earlier_rule,
         "**2 points, any loss where raw** (default)": by_default,
         "2 points": by_rule,
         "2 points, whitening always tried": partial(by_rule, share=math.inf),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks import building
+from benchmarks.pretraining import write_counts
 from benchmarks.studies import named_study, study_names
 from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
@@ -42,7 +43,7 @@ def folder(tmp_path_factory):
     settings = [part for study in TRAININGS for part in (study["training"], *study["methods"].values())]
     for name in {part["frequencies"] for part in settings if "frequencies" in part}:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        FrequencyTable.count(SENTENCES, model.tokenizer).save(folder / name)
+        write_counts(FrequencyTable.count(SENTENCES, model.tokenizer), folder / name)
     return folder
 
 
