@@ -200,7 +200,6 @@ def open_file(path: str | PathLike[str], other: str = ".txt") -> Table:
     Args:
         path: a path or an address.
         other: what a file of any other ending is read as: ".txt", a sentence a line, or ".tsv".
-
     """
     kind = file_kind(path)[0]
     kind = other if kind in ("", ".txt") else kind
