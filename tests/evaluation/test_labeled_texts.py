@@ -12,7 +12,7 @@ LABELS = ["animals", "animals", "animals", "people", "people", "people", "other"
 
 
 def test_a_table_is_read(tmp_path):
-    table = 'label\ttext\nlost\t where is my card \nlost\tan "open quote\n\n3\tone, two\n'
+    table = 'label\ttext\nlost\t where is my card \nlost \tan "open quote\n\n3\tone, two\n'
     texts = ["where is my card", 'an "open quote', "one, two"]
     assert load_labeled_texts(write(tmp_path / "intents.v2.tsv", table)) == LabeledTexts(texts, ["lost", "lost", "3"])
 
