@@ -141,9 +141,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--no-memory", action="store_true", help="measure time only")
     command.add_argument("--no-record", action="store_true", help="print only")
 
-    command = commands.add_parser("scale", help="measure large batches, hybrid search")
+    command = commands.add_parser("scale", help="measure large batches, hybrid search, milliseconds of a query")
     command.set_defaults(do=scale)
-    command.add_argument("what", choices=("batches", "search"))
+    command.add_argument("what", choices=("batches", "search", "latency"))
     command.add_argument("--only", nargs="+", help="only these losses")
     command.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     command.add_argument("--smoke", action="store_true", help="a few sentences, no record")

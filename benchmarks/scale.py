@@ -5,6 +5,12 @@
 same blocks. Time is that of the processor, so that other work on the machine does not count; both sides take turns.
 Memory is measured in processes of their own, above what was resident when encoder and texts were loaded.
 
+``latency`` searches random embeddings, four passages a document, with one query at a time, as a server does: of
+1,000, 100,000 and 1,000,000 passages, and with one passage a document. It prints elapsed milliseconds a query (median
+and 95th percentile), and MiB: held, and above that while searching. About 15 minutes on one quiet core, 6 GB::
+
+    python -m benchmarks scale latency
+
 ``batches`` is ``benchmarks/large_batches.py``.
 """
 
@@ -17,7 +23,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import accumulate
+from dataclasses import replace
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +42,12 @@ from benchmarks import large_batches
 from benchmarks.memory import forget_peak, in_fresh_process, resident
 from benchmarks.records import append, provenance
 from st_extras.encoders import load_encoder
+from st_extras.encoders.passages import Passages
 from st_extras.functional import row_blocks
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.search import HybridSearch
 from st_extras.text import read_sentences
+from st_extras.text.term_weights import BM25
 
 MOST_MIB = 300
 """The limit of what a search needs above what is held, in MiB."""
@@ -47,6 +56,8 @@ _DIMENSIONS = 384
 DOCUMENTS, MANY, QUERIES = 100_000, 1_000_000, 1000
 MOST_SECONDS, MOST_MEMORY = 1.1, 1.2
 """The limits of time and memory of search, as multiples of the bare parts."""
+PASSAGES, LATENCY_QUERIES = 4, 100
+"""Of a document, and of each size."""
 WEIGHT = 0.02  # finding it would be work that the bare parts do not have
 
 
@@ -168,6 +179,59 @@ def measure_search(rounds: int, scale: float = 1.0) -> dict[str, Any]:
     return {"documents": count, "queries": QUERIES, "rounds": rounds, "seconds": seconds, "mib": memory}
 
 
+def random_search(documents: list[str], each: int) -> HybridSearch:
+    """Return a search of N documents with ``each`` passages, whose embeddings are random."""
+    model, generator = quick_encoder(), np.random.default_rng(0)
+    count = len(documents) * each
+    small = HybridSearch(model, documents[:1], bm25_weight=WEIGHT)._index  # of this encoder
+    rows = generator.standard_normal((count, _DIMENSIONS), dtype=np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    index = replace(
+        small,
+        ids=[*range(len(documents))],
+        passages=Passages(np.arange(0, count + 1, each), np.zeros((count, 2), dtype=np.int32)),
+        keys=np.zeros((count, 16), dtype=np.uint8),
+        embeddings=rows,
+        bm25=BM25(documents),
+    )
+    return HybridSearch(model, index=index)
+
+
+def latency_of(corpus: Path, passages: int, each: int) -> dict[str, float]:
+    """Search in this process: milliseconds of a query, MiB that are held, and above these while searching."""
+    documents = read_sentences(corpus, limit=passages // each)
+    started = forget_peak()
+    built = random_search(documents, each)
+    queries = documents[:LATENCY_QUERIES]
+    built.search(queries[:1])  # what is made at the first call
+    before = forget_peak()
+    seconds = []
+    for query in queries:
+        began = time.perf_counter()
+        built.search(query)
+        seconds.append(time.perf_counter() - began)
+    median, late = np.quantile(seconds, (0.5, 0.95)) * 1000
+    above = resident("VmHWM") - before
+    return {"median": median, "late": late, "held": (before - started) / 2**20, "searching": above / 2**20}
+
+
+def measure_latency(scale: float = 1.0) -> dict[str, Any]:
+    """Measure a query of searches of several sizes, print it, and return the record."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "sentences.txt"
+        write_corpus(corpus, int(MANY * scale))
+        for size, each in product((1000, DOCUMENTS, MANY), (1, PASSAGES)):
+            count = max(each, int(size * scale))
+            row = found[f"{count}, {each} a document"] = in_fresh_process(latency_of, corpus, count, each)
+            print(
+                f"{count:>9,} passages, {each} a document: {row['median']:.1f} ms a query (95 %: {row['late']:.1f}), "
+                f"held {row['held']:,.0f} MiB, searching {row['searching']:,.0f} above (limit {MOST_MIB})",
+                flush=True,
+            )
+    return {"queries": LATENCY_QUERIES, "rows": found}
+
+
 def measure(options: argparse.Namespace) -> None:
     """Measure what the command line asks for, and append its record."""
     from transformers.utils import logging
@@ -175,8 +239,9 @@ def measure(options: argparse.Namespace) -> None:
     logging.set_verbosity_error()
     if options.what == "batches":
         large_batches.measure_losses(options)
-    elif options.smoke:
-        measure_search(1, 0.01)
-    else:
-        record = measure_search(options.rounds)
-        append("scale", f"search-{time.strftime('%Y%m%d-%H%M%S')}", {"what": "search", **provenance(), **record})
+        return
+    scale, rounds = (0.01, 1) if options.smoke else (1.0, options.rounds)
+    record = measure_latency(scale) if options.what == "latency" else measure_search(rounds, scale)
+    if not options.smoke:
+        name = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}"
+        append("scale", name, {"what": options.what, **provenance(), **record})

@@ -49,10 +49,10 @@ def test_ratios_are_taken_round_by_round():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny_minilm")
-@pytest.mark.parametrize("what", ["batches", "search"])
+@pytest.mark.parametrize("what", ["batches", "search", "latency"])
 def test_a_smoke_run_of_large_work_writes_no_record(what, results, monkeypatch, capsys):
     monkeypatch.setattr(scale, "in_fresh_process", lambda function, *given: function(*given))
     entrance.main(["scale", what, "--smoke"])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == {"batches": len(large_batches.LOSSES), "search": 5}[what]
+    assert len(lines) == {"batches": len(large_batches.LOSSES), "search": 5, "latency": 6}[what]
     assert not list(results.iterdir())
