@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.records import records
 from benchmarks.studies import MNRL
-from benchmarks.tables.render import Part, Table, number, picked, spread
+from benchmarks.tables.render import Part, Table, number, picked
 
 SPEED = ({"study": "speed", "run": "20261123-022106"},)
 """The newest measurement of all steps."""
@@ -92,23 +92,4 @@ SEARCH = Table(
         for size in (100_000, 1_000_000)
     },
     [(f"{title}, MiB", {"metric": f"mib/<size>/{name}", "show": WHOLE}) for title, name in _SEARCH.items()],
-)
-
-
-def of_samples(*sizes: int) -> dict[str, Part]:
-    """Return a row for each size of sample: its records of token counts and of whitening."""
-    runs = {
-        size: [f"{way}-{size}-seed{seed}" for way in ("counts", "whitening") for seed in range(3)] for size in sizes
-    }
-    return {f"{size:,}": {"of": tuple({"study": "sample_sizes", "run": run} for run in runs[size])} for size in sizes}
-
-
-SAMPLES = Table(
-    "sentences",
-    of_samples(1_000, 3_000, 10_000, 100_000),
-    [
-        ("labels of tokens as from all, %", {"metric": "tokens_equal", "show": spread}),
-        ("of occurrences, %", {"metric": "occurrences_equal", "show": spread}),
-        ("STS-B dev, whitened", {"metric": "spearman", "show": spread}),
-    ],
 )

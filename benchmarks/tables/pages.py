@@ -54,7 +54,6 @@ TABLES: dict[str, Declared] = {
     "steps": cost.STEPS,
     "large-batches": cost.large_batches,
     "scale-search": cost.SEARCH,
-    "sample-sizes": cost.SAMPLES,
     "heads": mechanisms.HEADS,
     "heads-cls": mechanisms.HEADS_CLS,
     "adversaries": mechanisms.ADVERSARIES,

@@ -32,7 +32,7 @@ LOSSES = {
 """The class of each objective, in ``st_extras.losses``."""
 BASES = ("simcse", "consert", "dclr", "adcse")
 """The base losses of slt-fai."""
-_COUNTED = 100_000  # sentences: their counts label tokens as those of a whole corpus do
+_COUNTED = 100_000  # sentences at most, so that a large corpus does not hold up a training
 
 
 # ------------------------------------------------------------------------------------------- options
