@@ -121,7 +121,7 @@ class AdaptationRun:
         self.options: AdaptationOptions = check_instance("options", options, AdaptationOptions)
         self.encoding_deadline = self._began + 60 * options.minutes * _ENCODING_SHARE
         self.folder = OutputFolder(output, resume=options.resume, overwrite=options.overwrite)
-        self.store = EmbeddingStore(self.folder.work / "encoded")
+        self.store = EmbeddingStore(self.folder.encoded)
         check_adapters(model)
         if model.truncate_dim is not None:
             raise ValueError(

@@ -133,7 +133,7 @@ def parse_settings(option: str, pairs: Sequence[str], target: Any) -> dict[str, 
 
 _ELSEWHERE = (
     *("self", "model", "corpus", "sentences", "generator", "batch_size", "encode_options", "show_progress_bar"),
-    *("frequency_table", "complementary_model", "complementary_table", "base_loss"),
+    *("frequency_table", "complementary_table", "base_loss", "mini_batch_size"),
 )
 """Arguments that have an option of their own, or none on the command line."""
 

@@ -30,14 +30,7 @@ def train(
     dev_set: options.DevSet = None,
     test: options.Test = None,
     batch_size: Annotated[int, typer.Option(help="Sentences per step.", min=1)] = 64,
-    mini_batch_size: Annotated[
-        int | None,
-        typer.Option(
-            help="Sentences that the encoder sees at a time, so that a large batch fits into memory; try 64.",
-            min=1,
-            rich_help_panel="Memory and speed",
-        ),
-    ] = None,
+    mini_batch_size: objectives.MiniBatchSize = None,
     learning_rate: Annotated[
         float,
         typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0."),
@@ -67,16 +60,10 @@ def train(
     prompt_template: options.PromptTemplate = None,
     dtype: options.Dtype = None,
     set_: options.Setting = None,
-    complementary: objectives.Complementary = None,
-    frequencies: objectives.Frequencies = None,
     base: objectives.Base = None,
-    base_set: objectives.BaseSetting = None,
-    warmup_epochs: objectives.WarmupEpochs = None,
     phrases: objectives.Phrases = None,
     top_k: objectives.TopK = None,
-    augment: objectives.Augment = None,
     language: objectives.Language = None,
-    processes: objectives.Processes = None,
     seed: options.Seed = 42,
     bf16: Annotated[bool, typer.Option(help="Use bfloat16 autocast.", rich_help_panel="Memory and speed")] = False,
     lora: Annotated[
@@ -105,6 +92,9 @@ def train(
     The result is saved as a plain SentenceTransformer.
 
     Example: st-extras train simcse bert-base-uncased texts.txt -o trained --dev unlabeled
+
+    Recommended for a raw encoder: st-extras train dclr bert-base-uncased texts.txt -o trained --set noise_ratio=0
+    --set augmentations=feature_cutoff+shuffle --lr 1e-4
     """
     from datasets import disable_progress_bars
 
@@ -124,16 +114,10 @@ def train(
         objective,
         set_ or (),
         mini_batch_size=mini_batch_size,
-        complementary=complementary,
-        frequencies=frequencies,
         base=base,
-        base_set=base_set,
-        warmup_epochs=warmup_epochs,
         phrases=phrases,
         top_k=top_k,
-        augment=augment,
         language=language,
-        processes=processes,
     )
     objectives.check_objective(context, chosen)
     maker = objectives.LossMaker(chosen)
@@ -160,7 +144,7 @@ def train(
         dtype=dtype,
     )
     masking = objectives.phrase_masking(chosen, model.tokenizer.mask_token, seed) if objective == "paser" else None
-    checked = maker.prepare(model)
+    checked = maker.check(model)
     if loss_learning_rate is not None:
         rates_of_the_loss(checked, model, loss_learning_rate)
     sentences = list(stream)
@@ -169,7 +153,7 @@ def train(
         evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
     if not shows_bars(quiet, as_json):
         disable_progress_bars()
-    rows = sentences if masking is None else objectives.masked_rows(masking, sentences, processes)
+    rows = sentences if masking is None else objectives.masked_rows(masking, sentences)
     if not as_json:
         advice.print_before_training(description, sentences, model, chooses=dev is not None)
     before = score(model)

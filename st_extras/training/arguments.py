@@ -26,8 +26,8 @@ from st_extras.training.divergence import non_finite
 logger = logging.getLogger(__name__)
 _ROWS = 1000
 """Rows read at a time."""
-_SAMPLED = 2000
-"""Texts that are checked for labels, repeats and unknown tokens."""
+_SAMPLED, _STREAMED = 2000, 500
+"""Texts that are checked for labels, repeats and unknown tokens: of a Dataset, and of a stream."""
 _FEWEST_SAMPLED = 8
 """Fewer texts show nothing about the others."""
 _MANY_UNKNOWN = 0.1
@@ -122,10 +122,10 @@ def _refuse_none(row: dict[str, Any], i: int, texts: list[str]) -> dict[str, Any
 
 
 def sampled_texts(data: Dataset | IterableDataset) -> list[str]:
-    """Return up to 2,000 texts of a Dataset's first column of texts, evenly spaced; none of an IterableDataset."""
-    if isinstance(data, IterableDataset):
-        return []
+    """Return some texts of the first column of texts: 2,000 evenly spaced rows, or the first 500 of a stream."""
     name = _text_columns(data.features)[0]
+    if isinstance(data, IterableDataset):
+        return [row[name] for row in data.take(_STREAMED)]
     rows = range(0, len(data), -(-len(data) // _SAMPLED))
     return list(data.with_format(None).select_columns(name).select(rows)[name])
 

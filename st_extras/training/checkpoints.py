@@ -68,8 +68,9 @@ def fault(checkpoint: Path, needed: Iterable[str] = (), *, read: bool = False) -
 
 def find_checkpoints(checkpoints: Path) -> list[Path]:
     """Return the folders of checkpoints, complete or not, in the order of their steps."""
-    names = [folder.name.removeprefix(_PREFIX) for folder in checkpoints.glob(f"{_PREFIX}*")]
-    return [checkpoints / f"{_PREFIX}{step}" for step in sorted(int(name) for name in names if name.isdecimal())]
+    names = [path.name for path in checkpoints.glob(f"{_PREFIX}*") if path.is_dir() and not path.is_symlink()]
+    steps = [name.removeprefix(_PREFIX) for name in names]
+    return [checkpoints / f"{_PREFIX}{step}" for step in sorted((one for one in steps if one.isdecimal()), key=int)]
 
 
 def remove_incomplete(checkpoints: Path) -> None:
@@ -77,6 +78,21 @@ def remove_incomplete(checkpoints: Path) -> None:
     for folder in find_checkpoints(checkpoints):
         if fault(folder) is not None:
             shutil.rmtree(folder)
+
+
+def remove_checkpoints(checkpoints: Path) -> None:
+    """Remove all checkpoints, and what evaluators and TensorBoard write beside them; any other file stays.
+
+    An interruption may leave a checkpoint without its marker, so these are known by their names.
+    """
+    for folder in find_checkpoints(checkpoints):
+        shutil.rmtree(folder)
+    for file in (*checkpoints.glob("eval/*.csv"), *checkpoints.glob("runs/**/events.out.tfevents.*")):
+        file.unlink()
+    runs = checkpoints / "runs"
+    for folder in (*sorted(runs.rglob("*"), reverse=True), runs, checkpoints / "eval", checkpoints):
+        if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def has_checkpoint(checkpoints: Path) -> bool:

@@ -42,7 +42,7 @@ def run_identity(
 
     Args:
         model: the encoder; its modules, their settings, dropout, chat template and the number and dtype of its
-            parameters count, its weights do not.
+            parameters count, in one digest; its weights do not.
         loss: the loss; its class and ``get_config_dict`` count.
         dataset: the rows, which are hashed; an IterableDataset is neither read nor compared.
         evaluator: the evaluator that chooses the weights; None without one.
@@ -54,12 +54,14 @@ def run_identity(
     if identity.get(_NAMES["batch_sampler"]) == BatchSamplers.NO_DUPLICATES_HASHED:
         identity[_NAMES["batch_sampler"]] = BatchSamplers.NO_DUPLICATES  # the same batches, found faster
     identity |= {"text": _text(dataset), "processes": int(os.environ.get("WORLD_SIZE", "1"))}
-    encoder = [[type(module).__name__, _config(module)] for module in model]
-    identity["encoder"] = f"{sum(p.numel() for p in model.parameters())} parameters, {json_digest(encoder, _plain)}"
-    kinds = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
-    identity |= {"dtype": "+".join(kinds), "dropout": dropout_rates(model)}
-    if template := getattr(getattr(model, "tokenizer", None), "chat_template", None):
-        identity["prompt_template"] = template
+    parameters = list(model.parameters())
+    encoder = {
+        "modules": [[type(module).__name__, _config(module)] for module in model],
+        "dtypes": sorted({str(parameter.dtype) for parameter in parameters}),
+        "dropout": dropout_rates(model),
+        "template": getattr(getattr(model, "tokenizer", None), "chat_template", None),
+    }
+    identity["encoder"] = f"{sum(p.numel() for p in parameters)} parameters, {json_digest(encoder, _plain)}"
     identity |= _identity_of("loss", loss)
     if evaluator is not None:
         identity |= _identity_of("evaluator", evaluator)
@@ -82,9 +84,6 @@ def check_same_run(checkpoint: Path, identity: Mapping[str, Any], *, force: bool
         ValueError: if they differ, unless ``force`` is set; the message names every difference.
     """
     _, before = read_marker(checkpoint)
-    if not before:
-        logger.warning("%s does not record its settings, so they are not compared.", checkpoint)
-        return
     names = {name for name in before.keys() | identity.keys() if before.get(name) != identity.get(name)}
     differing = [
         f"{name} is {identity.get(name)!r} and was {before.get(name)!r}"

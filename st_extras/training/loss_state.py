@@ -84,6 +84,7 @@ class LossStateCallback(TrainerCallback):
                 raise ValueError(f"The loss's extra state {name!r} must be a tensor, got a {type(value).__name__}.")
         owned = [name for name, value in state.items() if isinstance(value, nn.Parameter)]
         check_sharding(vars(trainer.args), losses, owned)
+        # No event tells a callback that a checkpoint is loaded, nor which: the path is an argument of train() alone.
         load = trainer._load_from_checkpoint
 
         def load_with_loss_state(resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
@@ -193,6 +194,7 @@ def log_instruments(trainer: SentenceTransformerTrainer) -> None:
     They are read only then, so no other step waits for the GPU. NaN is left out, and a name that the entry already has
     keeps its value.
     """
+    # The event on_log comes after the entry is written, and in the order of the callbacks: those before would miss it.
     log = trainer.log
 
     def log_with_instruments(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:

@@ -1,12 +1,14 @@
 """The folder that a job saves its model to, and the one beside it in which the job works until the model is complete.
 
 A job works in ``NAME.unfinished`` and ends by renaming the complete model to ``NAME``: a failure or a kill at any
-moment leaves an earlier result as it was. Only what a run can show to be its own is removed: a ``NAME.unfinished`` that
-holds ``st_extras_run.json``, and an earlier result of which ``st_extras_files.json`` lists every path and digest.
+moment leaves an earlier result as it was. Only what a run can show to be its own is removed: an earlier result of which
+``st_extras_files.json`` lists every path and digest, and what runs write to a ``NAME.unfinished`` that holds
+``st_extras_run.json``. Other files in it stay, and a warning names them.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from sentence_transformers.util import get_rank
 from torch import distributed as dist
 
 from st_extras.checks import check_bool
+from st_extras.encoders.embedding_store import EmbeddingStore
 from st_extras.files import (
     file_digest,
     follow_umask,
@@ -28,11 +31,13 @@ from st_extras.files import (
     write_checked_json,
     write_errors,
 )
+from st_extras.training.checkpoints import remove_checkpoints
 
+logger = logging.getLogger(__name__)
 FILES = "st_extras_files.json"
 """In a saved model's folder: each of its paths with a digest, so that a run sees that it replaces nothing else."""
 RUN = "st_extras_run.json"
-"""In ``NAME.unfinished``: shows that a run made it, that is, that all in it is the run's and goes when the run ends."""
+"""In ``NAME.unfinished``: shows that a run made it, and that what has a run's names in it goes when the run ends."""
 _FILES, _RUN = "st-extras list of files", "st-extras run"
 
 
@@ -56,6 +61,8 @@ class OutputFolder:
         output: the folder, links resolved.
         work: ``NAME.unfinished`` beside it.
         model: the folder in ``work`` that will become ``output``.
+        checkpoints: the folder in ``work`` of a training's checkpoints.
+        encoded: the folder in ``work`` of stored embeddings.
 
     Raises:
         ValueError: if ``output`` is a file, below one, or a mount point, if it holds anything but an earlier result
@@ -72,6 +79,7 @@ class OutputFolder:
             )
         self.work = self.output.with_name(f"{self.output.name}.unfinished")
         self.model, self._replaced = self.work / "model", self.work / "replaced"
+        self.checkpoints, self.encoded = self.work / "checkpoints", self.work / "encoded"
         self._run: dict[str, Any] = {"run": uuid4().hex, "overwrite": self.overwrite}
         self._complete = False
         nearest = next(path for path in (self.output, *self.output.parents) if path.exists())
@@ -150,28 +158,48 @@ class OutputFolder:
         with one_writer(self.work):
             self._interrupted()  # again: another process may have made it since
             empty = not missing and not any(self.work.iterdir())  # someone's: it is used, and left empty
-            if self._replaced.exists():  # it was killed after the first of the two renames, or after the second one
+            if (self._replaced / FILES).is_file():  # killed after the first of the two renames, or after the second one
                 if self.output.exists() and any(self.output.iterdir()):
-                    shutil.rmtree(self._replaced)
+                    _remove_listed(self._replaced)
                 else:
                     self._swap(self._replaced)
+            if os.path.lexists(self._replaced):
+                raise ValueError(
+                    f"output must have only a run's files beside it, got {str(self._replaced)!r}, which no run wrote: "
+                    "move it, or choose another output."
+                )
             if not self.resume:
-                _remove_content(self.work, but=RUN)
+                self._remove_own()
                 write_checked_json(self.work / RUN, _RUN, self._run)
             try:
                 yield
             except BaseException as error:
                 if self._complete or self.resume or resumable(error):
                     raise
-                _remove_content(self.work)
-                for path in missing:
-                    if any(path.iterdir()):
-                        break
-                    path.rmdir()
+                self._remove_work(missing)
                 raise
-            _remove_content(self.work)
-            if not empty:
-                self.work.rmdir()
+            self._remove_work([] if empty else [self.work])
+
+    def _remove_work(self, folders: list[Path]) -> None:
+        """Remove the run's files, and the ``folders``, each in the next, that are empty then; name what is left."""
+        self._remove_own()
+        (self.work / RUN).unlink(missing_ok=True)  # last, so that a kill leaves a folder that is a run's
+        if left := sorted(path.relative_to(self.work).as_posix() for path in self.work.rglob("*")):
+            logger.warning("%s stays, with what no run wrote: %s.", self.work, ", ".join(left))
+        for folder in folders:
+            if any(folder.iterdir()):
+                break
+            folder.rmdir()
+
+    def _remove_own(self) -> None:
+        """Remove what runs write to ``work``, but for RUN."""
+        _remove_listed(self._replaced)
+        if self.model.is_dir() and not self.model.is_symlink():
+            shutil.rmtree(self.model)
+        remove_checkpoints(self.checkpoints)
+        EmbeddingStore(self.encoded).remove()
+        for partial in self.work.glob(f".{RUN}.*.partial"):
+            partial.unlink()
 
     def save(self, model: SentenceTransformer) -> None:
         """Save a model to ``self.model``.
@@ -254,15 +282,19 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
-def _remove_content(folder: Path, but: str = "") -> None:
-    """Remove what is in a run's folder; RUN goes last, so that a kill leaves a folder that is a run's."""
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == RUN):
-        if path.name == but:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _remove_listed(folder: Path) -> None:
+    """Remove what FILES lists in a folder and is unchanged. FILES goes last: after a kill, the rest can be removed."""
+    if (folder / FILES).is_file():
+        listed = read_checked_json(folder / FILES, _FILES, "move the folder")["files"]
+        for name, found in reversed(contents(folder).items()):  # files before their folders
+            path = folder / name
+            if found == listed.get(name) and found != "folder":
+                path.unlink()
+            elif found == listed.get(name) and not any(path.iterdir()):
+                path.rmdir()
+        (folder / FILES).unlink()
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def launched_rank() -> int:

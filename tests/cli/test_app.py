@@ -163,7 +163,7 @@ def test_a_full_disk_leaves_what_was_there(run, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(SentenceTransformer, "save", half)
             code, _, err = run(*fit)
-        assert (code, "'deep/out'" in shown(err)[-1], files(Path.cwd())) == (1, True, kept), err
+        assert (code, "deep/out" in shown(err)[-1], files(Path.cwd())) == (1, True, kept), err
         assert Path("deep").exists() == before
 
 

@@ -110,25 +110,18 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "train simcse enc text.csv -o there --epochs 2.5 --dev unlabeled --bf16 --json": {
         "dev": {"evaluator": ("unlabeled", TEXT), "no_duplicates": True},
     },
-    "train dclr enc text.csv -o there --complementary C": {"complementary": {"complementary_table": ("C", TEXT)}},
-    "train slt-fai enc text.csv -o there --frequencies f.json --base dclr --complementary self --base-set threshold=0.3"
-    " --set mask_ratio=0.3 --warmup-epochs 0.7 --batch-size 7": {
-        "frequencies": {"path": "f.json", "tokenizer": Model.tokenizer, "frequency_table": TABLE},
-        "complementary": {"complementary_model": "self"},
+    "train dclr enc text.csv -o there --set complementary_model=C": {"set_": {"complementary_model": "C"}},
+    "train slt-fai enc text.csv -o there --base dclr --set mask_ratio=0.3 --batch-size 7": {
+        "objective": {"frequency_table": TABLE, "tokenizer": Model.tokenizer},
         "base": {"called": "DCLRLoss"},
-        "base_set": {"threshold": 0.3},
         "set_": {"mask_ratio": 0.3},
-        "warmup_epochs": {"epochs": 0.7, "batch_size": 7},
+        "batch_size": {"epochs": 0.1, "batch_size": 7},
     },
-    "train slt-fai enc text.csv -o there": {"objective": {"frequency_table": TABLE, "tokenizer": Model.tokenizer}},
-    "train paser enc text.csv -o there --phrases np+vp --top-k 5 --augment sr --seed 13 --processes 2": {
+    "train slt-fai enc text.csv -o there --base consert": {"base": {"epochs": 0.5, "called": "ConSERTLoss"}},
+    "train paser enc text.csv -o there --phrases np+vp --top-k 5 --seed 13": {
         "phrases": {"kinds": ["NP", "VP"], "no_duplicates": False},
-        "augment": {"synonym_ratio": 0.5},
-        "processes": {"num_proc": 2},
     },
-    "train paser enc text.csv -o there --augment rd+rs --language german": {
-        "augment": {"synonym_ratio": 0.0, "deletion_ratio": 0.1, "swap_ratio": 0.1},
-    },
+    "train paser enc text.csv -o there --language german": {},
     f"adapt enc text.csv {RUN} --max-general-loss 0 --threshold 0.8 --dev D --dev-set X --prompt P": {
         "dev": {"source": "D", "dev": PAIRS, "texts": TEXT},
         "dev_set": {"name": "X"},
@@ -270,27 +263,22 @@ def calls(run, monkeypatch):
     on("st_extras.text.corpus:passages", TEXT)
     on("st_extras.text.documents:read_documents", (["a", "b"], ["one", "two"]))
     on("st_extras.text.documents:read_queries", (QUERIES, QUERIES))
-    for name in ("RakePhrases", "ChunkPhrases", "EDA"):
+    for name in ("RakePhrases", "ChunkPhrases"):
         on(f"st_extras.text:{name}")
-    dataset = calls.note("dataset", lambda sentences, num_proc: None, TEXT)
+    dataset = calls.note("dataset", lambda sentences: None, TEXT)
     on("st_extras.text:PhraseMasking", SimpleNamespace(dataset=dataset, skipped=0))
-    for name, result in {"load": TABLE, "count": TABLE}.items():
-        on(f"st_extras.text.frequency:FrequencyTable.{name}", result)
+    on("st_extras.text.frequency:FrequencyTable.count", TABLE)
     # encoders and training
     on(
         "st_extras.encoders:load_encoder",
         lambda path, prompts=None, default_prompt_name=None, **_: Model(path, prompts or {}, default_prompt_name),
-    )
-    on(
-        "st_extras.encoders:EmbeddingTable.compute",
-        lambda complementary_model, sentences, **_: (complementary_model.path, sentences),
     )
     on("st_extras.encoders.loading:with_modules", lambda model, modules: modules)
     on("st_extras.training:check_output")
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     on("st_extras.training:train_encoder", lambda model, loss, **_: (loss(model), run)[1])
     on("st_extras.training:save_model")
-    for name in ("SimCSELoss", "DCLRLoss", "SLTFAILoss", "PaSeRLoss"):
+    for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "SLTFAILoss", "PaSeRLoss"):
         on(f"st_extras.losses:{name}.__init__")
     on("st_extras.losses:epochs_to_steps", 1)
     # adaptation and search

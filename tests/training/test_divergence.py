@@ -41,24 +41,6 @@ def test_no_model_and_no_later_checkpoint_is_saved(encoder, tmp_path, step, foun
     assert not (tmp_path / "new" / "out").exists()
 
 
-class Terms(torch.nn.Module):
-    """A loss of several terms, as the Trainer takes them."""
-
-    def forward(self, values: list[float]) -> dict[str, Tensor]:
-        return {str(number): torch.tensor(value) for number, value in enumerate(values)}
-
-
-@pytest.mark.parametrize("bad", [None, 0, 1, 2])
-def test_any_term_that_is_not_finite_is_seen(tmp_path, bad):
-    """In any batch of a step, too: a later finite one hides nothing."""
-    loss = Terms()
-    watch, control = DivergenceCallback(loss), TrainerControl()
-    loss([float("nan") if number == bad else 1.0 for number in range(3)])
-    loss([1.0, 1.0, 1.0])
-    watch.on_step_end(arguments(tmp_path), TrainerState(global_step=3), control)
-    assert watch.step == (None if bad is None else 3)
-
-
 @pytest.mark.parametrize(("due", "seen"), [("should_save", 3), ("should_evaluate", 3), ("should_log", None)])
 def test_weights_are_checked_before_they_are_scored_or_saved(encoder, tmp_path, due, seen):
     """They can be NaN after a step whose loss was finite."""

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
 from st_extras.files import one_writer
-from st_extras.training import output as output_module
 from st_extras.training.output import FILES, RUN, OutputFolder, check_output, save_model
 from tests.helpers import differing, snapshot, write
 
@@ -153,6 +153,74 @@ def test_an_interrupted_run_is_resumed_or_removed_as_asked(tmp_path):
     assert not work.exists()
 
 
+FOREIGN = [
+    *("notes.txt", "checkpoints/notes.txt", "checkpoints/eval/notes.txt", "checkpoints/checkpoint-new/model.bin"),
+    *("checkpoints/checkpoint-7", "checkpoints/runs/notes.txt", "encoded/notes.txt", "encoded/a.safetensors"),
+    *("mine/model.safetensors", "theirs/1_Pooling/notes.txt"),
+]
+
+
+@pytest.mark.parametrize("moment", ["before it is overwritten", "while a run works", "before a run fails"])
+def test_what_someone_put_into_a_runs_folder_stays_and_is_named(tmp_path, caplog, moment):
+    out = finished(tmp_path / "out")
+    work = killed(out, overwrite=True)
+    write(work / "checkpoints" / "eval" / "scores.csv", "a run's")
+    write(work / "checkpoints" / "runs" / "now" / "events.out.tfevents.1", "a run's")
+
+    def plant() -> None:
+        for name in FOREIGN:
+            write(work / name, "mine")
+
+    def job() -> None:
+        folder = OutputFolder(out, overwrite=True)
+        with folder.unfinished():
+            if moment != "before it is overwritten":
+                plant()
+            write(folder.model / "config.json", "{}")
+            if moment == "before a run fails":
+                raise KeyError
+            folder.finish()
+
+    if moment == "before it is overwritten":
+        plant()
+    with pytest.raises(KeyError) if moment == "before a run fails" else nullcontext():
+        job()
+    left = {path.relative_to(work).as_posix(): path.read_text() for path in work.rglob("*") if path.is_file()}
+    assert left == dict.fromkeys(FOREIGN, "mine")
+    assert all(name in caplog.messages[-1] for name in (str(work), *FOREIGN))
+    with pytest.raises(ValueError, match=rf"without {RUN}: move it"):
+        check_output(out, overwrite=True)
+
+
+def test_what_someone_put_into_an_earlier_result_that_is_being_replaced_stays(tmp_path, monkeypatch):
+    out = finished(tmp_path / "out", "first")
+    work = out.with_name("out.unfinished")
+    swap = OutputFolder._swap
+    planted = {"notes.txt": "mine", "model.safetensors": "changed", "1_Pooling/notes.txt": "mine"}
+
+    def planting(folder: OutputFolder, source: Path) -> None:
+        for name, content in planted.items():
+            write(work / "replaced" / name, content)
+        swap(folder, source)
+
+    monkeypatch.setattr(OutputFolder, "_swap", planting)
+    finished(out, "second", overwrite=True)
+    assert (out / "model.safetensors").read_text() == "second"
+    left = {path.relative_to(work / "replaced").as_posix(): path for path in work.rglob("*") if path.is_file()}
+    assert {name: path.read_text() for name, path in left.items()} == planted
+
+
+def test_a_folder_of_others_in_the_place_of_an_earlier_result_is_refused(tmp_path):
+    out = finished(tmp_path / "out", "first")
+    work = killed(out, overwrite=True)
+    write(work / "replaced" / "notes.txt", "mine")
+    before = contents(tmp_path)
+    for options in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(ValueError, match=r"^output must have only a run's files beside it, got '.*replaced'"):
+            finished(out, "second", **options)
+        assert contents(tmp_path) == before
+
+
 @pytest.mark.parametrize("left", ["nothing", "a half-written marker"])
 def test_a_kill_while_the_folder_is_made_is_no_obstacle(tmp_path, left):
     (tmp_path / "out.unfinished").mkdir()
@@ -212,7 +280,7 @@ def test_what_appears_in_the_output_meanwhile_is_not_replaced(tmp_path):
 @pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
 def test_a_kill_at_each_moment_of_the_swap_loses_nothing(tmp_path, monkeypatch, renames, options):
     out = finished(tmp_path / "out", "first")
-    rename, remove, done = os.rename, output_module._remove_content, []
+    rename, done = os.rename, []
 
     def killing(source: Any, target: Any) -> None:
         if len(done) == renames:
@@ -222,7 +290,7 @@ def test_a_kill_at_each_moment_of_the_swap_loses_nothing(tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", killing)
-        patch.setattr(output_module, "_remove_content", lambda at, but="": remove(at, but) if but else killing("", ""))
+        patch.setattr(OutputFolder, "_remove_work", killing)
         with pytest.raises(KeyboardInterrupt):
             finished_second(out)
     found = {path.read_text() for path in tmp_path.rglob("model.safetensors")}
