@@ -26,6 +26,10 @@ INDEX = [
 """What could be taken for an index's files."""
 
 
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 @pytest.fixture
 def texts(run):
     """A file of few texts, which is the same in each state of a folder that is compared."""
@@ -64,15 +68,15 @@ def test_files_beside_the_result_and_in_an_index_stay(run, command, monkeypatch)
             write(planted / name, f"mine: {name}")
     else:
         plant(planted)
-    mine = {path: path.read_text() for path in planted.rglob("*") if path.is_file() and b"mine" in path.read_bytes()}
+    mine = {path: path.read_text() for path in files_of(planted) if path.read_bytes().startswith(b"mine: ")}
     assert len(mine) == len(INDEX if command == "search" else NAMES)
     write(Path("texts.txt"), "\n".join(dict.fromkeys(TEXTS[20:80])))
-    before = {path: content for path, content in contents(Path("out")).items() if path.is_file()}
+    before = {path: path.read_bytes() for path in files_of(Path("out"))}
     for fault in ((SentenceTransformer, "forward"), (os, "rename"), (os, "replace")):
         with monkeypatch.context() as patch:
-            patch.setattr(*fault, raising(KeyError("a fault")))
+            patch.setattr(*fault, raising(RuntimeError("a fault")))
             run(*words)
         assert {path: path.read_text() for path in mine} == mine
     assert run(*words)[0] == 0
     assert {path: path.read_text() for path in mine} == mine
-    assert {path: content for path, content in contents(Path("out")).items() if path.is_file()} != before
+    assert {path: path.read_bytes() for path in files_of(Path("out"))} != before
