@@ -130,11 +130,11 @@ def _known_encoder(folder: Path, model: SentenceTransformer, route: Route) -> st
     fingerprint = EncoderFingerprint.of(model, route=route)
     for path in sorted(folder.glob("*.json")):
         written = _written_encoder(path)
-        if written is not None and not EncoderFingerprint.read(written).difference(fingerprint):
+        if written is not None and not EncoderFingerprint.from_json(written).difference(fingerprint):
             return path.stem
-    name = json_digest(fingerprint.written())
+    name = json_digest(fingerprint.to_json())
     folder.mkdir(parents=True, exist_ok=True)
-    write_checked_json(folder / f"{name}.json", _ENCODER, fingerprint.written())
+    write_checked_json(folder / f"{name}.json", _ENCODER, fingerprint.to_json())
     return name
 
 

@@ -1,6 +1,6 @@
 """Which encoder made some embeddings: recognized by its embeddings of two texts, not by its name.
 
-The one answer to "is it the same encoder?", for stored embeddings, searches, statistics, guides and pools.
+The one answer to "is it the same encoder?", for stored embeddings, searches and guides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Route = Literal["", "query", "document"]
 """How texts are encoded: as queries or documents, by ``encode_as``; "": with ``encode``."""
 
 PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
-"""Texts by whose embeddings encoders are recognized. Saved statistics hold these: other texts make them unusable."""
+"""Texts by whose embeddings encoders are recognized. These are stored: with other texts, none would be recognized."""
 _TOLERANCES = {"float32": 0.01, "float64": 0.01}
 _TOLERANCE_OF_HALVES = 0.05
 """How far two embeddings of a probe may be apart, relative to their length: other hardware and padding stay below."""
@@ -75,11 +75,11 @@ class EncoderFingerprint:
             return f"embeddings of one text that are {100 * apart:.0f} % apart"
         return None
 
-    def written(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the fingerprint as JSON can hold it."""
         return {**vars(self), "probes": self.probes.tolist()}
 
     @classmethod
-    def read(cls, written: Mapping[str, Any]) -> EncoderFingerprint:
-        """Return the fingerprint that :meth:`written` gave."""
-        return cls(written["prompt"], written["max_seq_length"], torch.tensor(written["probes"]), written["dtype"])
+    def from_json(cls, content: Mapping[str, Any]) -> EncoderFingerprint:
+        """Return the fingerprint that :meth:`to_json` gave."""
+        return cls(content["prompt"], content["max_seq_length"], torch.tensor(content["probes"]), content["dtype"])

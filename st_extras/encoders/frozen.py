@@ -63,9 +63,10 @@ class FrozenEncoder(nn.Module):
             model = load_encoder(model, device=str(trained.device))
         elif isinstance(model, SentenceTransformer):
             self.name = _name_of(model)
-            fix_padding_side(model)
         else:
             raise ValueError(f"complementary_model must be an encoder or the path of one, got {shown(model)}.")
+        for encoder in (model, trained):
+            fix_padding_side(encoder)
         self._hidden = [model, trained]  # in a list, so that nn.Module does not register them
         self.same_vocabulary = (
             isinstance(model.tokenizer, PreTrainedTokenizerBase)
@@ -114,16 +115,16 @@ def _name_of(guide: SentenceTransformer) -> str:
     )
 
 
-def _tokenization(model: SentenceTransformer) -> tuple[str, dict[str, Any]] | None:
-    """Return all that decides which token ids a model makes of texts without a prompt.
+def _tokenization(model: SentenceTransformer) -> dict[str, Any] | None:
+    """Return all that decides which token ids a model makes of a text without a prompt.
 
     None where it is not known: a chat template is around the texts, or the tokenizer is none of the tokenizers library.
     """
     tokenizer: Any = model.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or "message" in model.modalities:
         return None
-    settings = json.loads(tokenizer.backend_tokenizer.to_str())
-    return tokenizer.padding_side, settings | {"padding": None, "truncation": None}  # those of the last call
+    settings: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    return settings | {"padding": None, "truncation": None}  # those of the last call
 
 
 def recover_texts(model: SentenceTransformer, features: Features, *, exact: bool) -> list[str]:

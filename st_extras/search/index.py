@@ -155,7 +155,7 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
             "bm25_weight": index.bm25_weight,
             "weight_source": index.weight_source,
             "similarity": index.similarity,
-            "encoder": index.encoder.written(),
+            "encoder": index.encoder.to_json(),
             "files": {file: file_digest(path / file) for file in sorted(new)},
         }
         write_checked_json(path / ABOUT, _FORMAT, about | {"unfinished": sorted(owned - new)})
@@ -193,7 +193,7 @@ def read_index(folder: str | PathLike[str]) -> SearchIndex:
         arrays["keys"],
         arrays["embeddings"],
         BM25.load(path / about["bm25"]),
-        EncoderFingerprint.read(about["encoder"]),
+        EncoderFingerprint.from_json(about["encoder"]),
         about["similarity"],
         about["passages"],
         about["digest"],

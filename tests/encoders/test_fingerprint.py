@@ -12,7 +12,7 @@ def test_the_same_encoder_has_no_difference(still_encoder):
     one = EncoderFingerprint.of(still_encoder, route="document")
     next(still_encoder.parameters()).data.mul_(1 + 1e-5)
     assert one.difference(EncoderFingerprint.of(still_encoder, route="document")) is None
-    again = EncoderFingerprint.read(json.loads(json.dumps(one.written())))
+    again = EncoderFingerprint.from_json(json.loads(json.dumps(one.to_json())))
     assert again.difference(one) is None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from st_extras.checks import check_instance
 from st_extras.encoders.distributed import gather_rows
 from st_extras.encoders.embedding_table import EmbeddingTable
-from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
+from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
@@ -56,8 +57,7 @@ class Guide(nn.Module):
         """Return the guide's embeddings of the probe texts, (P, D) in float32; empty for a table."""
         if isinstance(self.encoder, EmbeddingTable):
             return torch.zeros(0, 0)
-        found = self.encoder.encoder.encode(list(PROBES), convert_to_tensor=True, show_progress_bar=False)
-        return found.float().cpu()
+        return EncoderFingerprint.of(self.encoder.encoder).probes
 
     def set_extra_state(self, state: Tensor) -> None:
         """Compare the guide with that of a checkpoint.
@@ -65,10 +65,11 @@ class Guide(nn.Module):
         Raises:
             ValueError: if the guide's embeddings of the probe texts differ.
         """
-        own = self.get_extra_state()
-        if own.shape == state.shape and not own.numel():
-            return
-        difference = EncoderFingerprint("", "", own).difference(EncoderFingerprint("", "", state))
+        if isinstance(self.encoder, EmbeddingTable):
+            difference = "a table here" if state.numel() else None
+        else:
+            own = EncoderFingerprint.of(self.encoder.encoder)
+            difference = own.difference(replace(own, probes=state))
         if difference is not None:
             raise ValueError(
                 "complementary_model must be the encoder that the checkpoint was trained with, got another one: "
