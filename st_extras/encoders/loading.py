@@ -250,10 +250,7 @@ def check_pooling(model: SentenceTransformer, path: str | PathLike[str]) -> None
 
 
 def _give_padding_token(model: SentenceTransformer) -> None:
-    """Let a tokenizer without a padding token pad with its end-of-text token, which the attention mask leaves out.
-
-    Padding goes to the right, where it changes no position and no token of a decoder sees it.
-    """
+    """Let a tokenizer without a padding token pad with its end-of-text token, which the attention mask leaves out."""
     tokenizer: Any = getattr(next(model.children(), None), "tokenizer", None)
     if getattr(tokenizer, "pad_token", "") is not None:
         return
@@ -263,7 +260,6 @@ def _give_padding_token(model: SentenceTransformer) -> None:
             "encoder has neither: give processor_kwargs={'pad_token': ...} with a token of its vocabulary."
         )
     tokenizer.pad_token = tokenizer.eos_token
-    tokenizer.padding_side = "right"
     logger.info(
         "The tokenizer has no padding token: batches are padded with its end-of-text token %r.", tokenizer.pad_token
     )
