@@ -88,7 +88,7 @@ def half_saved(model: SentenceTransformer, path: str, *_: Any, **__: Any) -> Non
 FAULTS: dict[str, Callable[[], Any]] = {
     "text": lambda: None,
     "encoding, at once": lambda: (SentenceTransformer, "forward", raising(KeyError("encoding"))),
-    "encoding, later": lambda: (SentenceTransformer, "forward", raising(KeyError("encoding"), after=2)),
+    "encoding, later": lambda: (SentenceTransformer, "forward", raising(KeyError("encoding"), after=1)),
     "saving": lambda: (SentenceTransformer, "save", half_saved),
     "reporting": lambda: (OutputFolder, "finish", raising(KeyError("reporting"))),
     "renaming": lambda: (os, "rename", raising(KeyError("renaming"))),
