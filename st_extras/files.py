@@ -118,6 +118,14 @@ def follow_umask(path: Path) -> None:
             file.chmod(0o666 & ~mask)
 
 
+def sync_files(folder: Path) -> None:
+    """Wait until all files of a folder have reached the disk."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb+") as opened:
+                os.fsync(opened.fileno())
+
+
 def write_checked_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     """Write a JSON object with its checksum and its ``kind``: the format of the file."""
     described = {"format": kind, **content}

@@ -145,7 +145,7 @@ def split_corpus(sample: Sample, embeddings: Tensor) -> Corpus:
             embedding are left out.
     """
     texts, known = with_embedding(sample.texts, embeddings)
-    if (reason := why_not_enough(sample, len(embeddings), texts)) is not None:
+    if (reason := why_not_enough(len(embeddings), texts)) is not None:
         return Corpus([], [], known[:0], known[:0], summarize(sample, texts), None, reason)
     count = min(MOST, len(texts) // 5)
     held_out, fitting = texts[:count], texts[count:]
@@ -155,17 +155,13 @@ def split_corpus(sample: Sample, embeddings: Tensor) -> Corpus:
     return Corpus(held_out, fitting, known[:count], known[count:], summary, cosine, reason)
 
 
-def why_not_enough(sample: Sample, encoded: int, texts: list[str]) -> str | None:
+def why_not_enough(encoded: int, texts: list[str]) -> str | None:
     """Return why texts are too few or too much alike, in a sentence; None if they are enough.
 
     Args:
-        sample: all texts.
-        encoded: how many of them were encoded.
-        texts: those of these that have an embedding other than 0.
+        encoded: how many texts were encoded.
+        texts: those of them that have an embedding other than 0.
     """
-    if len(sample.texts) >= FEWEST_TEXTS > encoded:
-        found = f"{encoded} of {len(sample.texts)} were encoded in the time"
-        return f"{FEWEST_TEXTS} texts are needed, and {found}: give more minutes."
     if encoded >= FEWEST_TEXTS > len(texts):
         return f"{FEWEST_TEXTS} texts are needed, and {len(texts)} of {encoded} have an embedding other than 0."
     lettered = share_with_letters(texts)

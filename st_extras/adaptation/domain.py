@@ -28,7 +28,7 @@ from st_extras.adaptation.choice import (
     why_not_accepted,
     why_not_tried,
 )
-from st_extras.adaptation.corpus import Corpus, apart_from, split_corpus
+from st_extras.adaptation.corpus import FEWEST_TEXTS, Corpus, apart_from, split_corpus
 from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails
 from st_extras.adaptation.run import AdaptationOptions, AdaptationRun
@@ -48,9 +48,8 @@ from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
 from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED
-from st_extras.files import message_line
 from st_extras.modules.linear import Affine, add_linear
-from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.modules.neighbor_directions import TooFewDifferentError, neighbor_directions
 from st_extras.text.term_weights import character_tfidf
 
 METHOD = "Locality Preserving Projections"
@@ -98,8 +97,8 @@ def adapt(
 
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, the encoder has no Pooling, different
-            encoders for its routes or a ``truncate_dim``, an embedding is not finite, ``dev`` cannot be scored, or
-            there is no interrupted run to resume.
+            encoders for its routes or a ``truncate_dim``, an embedding is not finite, too few texts could be encoded in
+            the time, ``dev`` cannot be scored, or there is no interrupted run to resume.
 
     Example:
         >>> import tempfile
@@ -117,7 +116,7 @@ def adapt(
     embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
     with AdaptationRun(model, output, options) as run:
         sample = apart_from(run.sample(texts), dev)
-        corpus = split_corpus(sample, run.encode(sample.texts, deadline=run.encoding_deadline))
+        corpus = split_corpus(sample, run.encode_sample(sample.texts, FEWEST_TEXTS))
         if strength is not None:
             max_general_loss = ANY_LOSS
         elif max_general_loss is None:
@@ -142,14 +141,13 @@ def adapt(
 
         try:
             fitted = fit_candidates(corpus, run.options.seed)
-        except ValueError as error:  # too few embeddings that differ
+        except TooFewDifferentError as error:
             return run.save_unchanged(str(error), corpus.summary, details, gain_measure)
         results, not_tried = CandidateScores(chooser, general if shows_losses else None, max_general_loss).of(fitted)
         details = dataclasses.replace(details, not_tried=tuple(not_tried))
         choice = choose(results, None if strength is None else STRENGTHS[strength])
         if choice.index is None:
-            reason = choice.reason if results else "; ".join(not_tried)
-            return run.save_unchanged(reason, corpus.summary, details, gain_measure, results)
+            return run.save_unchanged(choice.reason, corpus.summary, details, gain_measure, results)
         result = results[choice.index]
         transform = fitted.transforms[result.name]
         if dev is None:
@@ -207,7 +205,7 @@ def fit_candidates(corpus: Corpus, seed: int) -> FittedCandidates:
     """Compute all candidates from the fitting texts.
 
     Raises:
-        ValueError: if too few of their embeddings differ.
+        TooFewDifferentError: if too few of their embeddings differ.
     """
     tfidf = character_tfidf(corpus.fitting)
     began = time.perf_counter()
@@ -234,7 +232,7 @@ class CandidateScores:
         """Score all candidates that are tried, those that depend on a gentler one last.
 
         Returns:
-            Their results, the gentlest first, and why others are missing, such as for want of memory.
+            Their results, the gentlest first, and why others are missing.
         """
         results: dict[str, CandidateResult] = {}
         not_tried = []
@@ -242,10 +240,7 @@ class CandidateScores:
             if (reason := self.why_not_tried(one, results)) is not None:
                 not_tried.append(f"{one.name}, {reason}")
                 continue
-            try:
-                results[one.name] = self.result(one.name, fitted.transforms[one.name], fitted.seconds)
-            except (ValueError, RuntimeError) as error:  # an embedding is not finite, memory is lacking
-                not_tried.append(f"{one.name}: {message_line(error)}")
+            results[one.name] = self.result(one.name, fitted.transforms[one.name], fitted.seconds)
         return [results[one.name] for one in CANDIDATES if one.name in results], not_tried
 
     def why_not_tried(self, candidate: LinearTransform, results: Mapping[str, CandidateResult]) -> str | None:
@@ -258,8 +253,6 @@ class CandidateScores:
         by_labels = isinstance(self.chooser, Measured)
         if candidate.gentler is None or self.general is None or by_labels or self.max_general_loss >= ANY_LOSS:
             return None
-        if candidate.gentler not in results:
-            return f"as {candidate.gentler} has no score"
         return why_not_tried(candidate.gentler, self.lost(results[candidate.gentler]), self.max_general_loss)
 
     def result(self, name: str, transform: Affine, seconds: float) -> CandidateResult:

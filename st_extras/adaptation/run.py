@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
@@ -34,8 +33,6 @@ REPORT = "adaptation.json"
 _LARGEST_BATCH = 2**20
 _ENCODING_SHARE = 0.6  # of the time; the rest is for computing and scoring candidates
 _CHECKED_TEXTS = 2000  # of the sample, to find out whether the encoder knows any of their tokens
-_RESUMABLE = (OSError, MemoryError, torch.OutOfMemoryError)
-"""Failures of the machine, after which a run can be resumed as after an interruption."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +40,16 @@ class AdaptationOptions:
     """How a run goes: its time, its texts, its folder. What is not allowed is refused here, for every job.
 
     Args:
-        minutes: how long it may take, about, above 0 and up to 10,000; encoding stops after 60 % of the time, and the
-            texts encoded by then are used. Candidates are computed and scored in any case.
+        minutes: how long it may take, about, above 0 and up to 10,000; encoding the sample stops after 60 % of the
+            time, and the texts encoded by then are used. Too few of them are an error. Candidates are computed and
+            scored in any case.
         limit: use at most this many texts, 500 to 50,000, drawn at random.
         batch_size: texts per forward pass.
         seed: random seed.
         resume: continue an interrupted run in ``NAME.unfinished`` beside the output folder: what it encoded with this
             encoder and these texts is used.
-        overwrite: replace an earlier result in the output folder, and remove what an interrupted run left beside it.
+        overwrite: replace an earlier result in the output folder; without ``resume``, also discard an interrupted run
+            beside it.
         show_progress_bar: show how far encoding is and how long it takes.
 
     Raises:
@@ -89,14 +88,14 @@ class AdaptationRun:
 
         with AdaptationRun(model, output, options) as run:
             sample = run.sample(texts)
-            embeddings = run.encode(sample.texts, deadline=run.encoding_deadline)
+            embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS)
             ...
             run.save(refined)
             return run.report(...)
 
-    Embeddings are stored in ``NAME.unfinished`` beside the output folder. They stay there if the run is interrupted, or
-    fails for want of disk space or memory; a run with ``resume`` then finds those of its encoder and texts. Any other
-    error removes them, and so does the end.
+    Embeddings are stored in ``NAME.unfinished`` beside the output folder, in parts of 500 texts. If the run fails or is
+    interrupted when there is a part, they stay there, and a run with ``resume`` finds those of its encoder and texts.
+    The end removes them.
 
     Args:
         model: the encoder. It is not changed; its modules get their training or evaluation modes back at the end.
@@ -106,8 +105,6 @@ class AdaptationRun:
     Attributes:
         options: as given, or the defaults.
         folder: the output folder; what is written beside the model goes to ``folder.model``.
-        encoding_deadline: when encoding the sample has to stop, after 60 % of the time, as a time of
-            ``time.perf_counter``. What candidates are scored on is encoded without a deadline.
 
     Raises:
         ValueError: if ``options`` are none, ``output`` may not be used, or ``model`` cuts its embeddings.
@@ -119,7 +116,7 @@ class AdaptationRun:
         self._began = time.perf_counter()
         options = AdaptationOptions() if options is None else options
         self.options: AdaptationOptions = check_instance("options", options, AdaptationOptions)
-        self.encoding_deadline = self._began + 60 * options.minutes * _ENCODING_SHARE
+        self._encoding_deadline = self._began + 60 * options.minutes * _ENCODING_SHARE
         self.folder = OutputFolder(output, resume=options.resume, overwrite=options.overwrite)
         self.store = EmbeddingStore(self.folder.encoded)
         check_adapters(model)
@@ -133,7 +130,7 @@ class AdaptationRun:
     def __enter__(self) -> AdaptationRun:
         with ExitStack() as contexts:
             contexts.enter_context(keep_modes(self.model))
-            contexts.enter_context(self.folder.unfinished(_is_resumable))
+            contexts.enter_context(self.folder.unfinished(self.store.holds_parts))
             self._contexts = contexts.pop_all()
         return self
 
@@ -179,8 +176,29 @@ class AdaptationRun:
         pipeline.check_finite_embeddings(embeddings, texts)
         return embeddings.double()
 
+    def encode_sample(self, texts: list[str], fewest: int, *, route: Route = "", label: str = "Encoding") -> Tensor:
+        """Return (n, D) embeddings of the texts that can be encoded in 60 % of the run's time; see :meth:`encode`.
+
+        Args:
+            texts: N >= n of them.
+            fewest: how many have to be encoded, if there are as many.
+            route: see :meth:`encode`.
+            label: of the progress bar.
+
+        Raises:
+            ValueError: if they are fewer, which keeps an earlier result; or if an embedding is not finite.
+        """
+        embeddings = self.encode(texts, route=route, label=label, deadline=self._encoding_deadline)
+        if len(embeddings) < min(fewest, len(texts)):
+            advice = "set resume=True and more minutes" if self.store.holds_parts() else "give more"
+            raise ValueError(
+                f"minutes must be enough to encode {fewest} texts, got {self.options.minutes:g}, in which "
+                f"{len(embeddings)} of {len(texts)} were encoded: {advice}."
+            )
+        return embeddings
+
     def save(self, model: SentenceTransformer) -> None:
-        """Save the chosen model, to become the output folder in :meth:`report`."""
+        """Save the chosen model, to become the output folder at the end of the run."""
         self.folder.save(model)
 
     def report(
@@ -193,12 +211,11 @@ class AdaptationRun:
         texts: TextSummary,
         details: Details,
     ) -> Adaptation[Details]:
-        """Write ``adaptation.json``, put all in the place of the output, and return it; see :class:`Adaptation`."""
+        """Write ``adaptation.json`` beside the saved model and return it; see :class:`Adaptation`."""
         reason = reason if chosen is not None else f"{LEFT}{reason}"
         seconds = time.perf_counter() - self._began
         adaptation = Adaptation(model, chosen, reason, gain_measure, candidates, texts, details, seconds)
         write_json(self.folder.model / REPORT, adaptation.as_json())
-        self.folder.finish()
         return adaptation
 
     def save_unchanged(
@@ -212,8 +229,3 @@ class AdaptationRun:
         """Save the given model as it is, and return :meth:`report` with the reason why no candidate was chosen."""
         self.save(self.model)
         return self.report(self.model, None, reason, gain_measure, candidates or [], texts, details)
-
-
-def _is_resumable(error: BaseException) -> bool:
-    """Whether what was encoded before an error is worth keeping: after an interruption, or a failure of the machine."""
-    return isinstance(error, _RESUMABLE) or not isinstance(error, Exception)

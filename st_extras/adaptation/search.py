@@ -6,7 +6,6 @@ Sample documents and queries, encode them, propose transforms, compare the ranki
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -47,6 +46,7 @@ from st_extras.checks import check_bool, check_instance
 from st_extras.encoders.embedding_store import PART
 from st_extras.evaluation import RetrievalTask
 from st_extras.functional import unit_rows
+from st_extras.modules.neighbor_directions import TooFewDifferentError
 from st_extras.ranking import check_product, comparable, first_documents, hybrid_weight
 from st_extras.text.term_weights import BM25, check_language, require_bm25s
 
@@ -98,7 +98,8 @@ def adapt_search(
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, most of the queries are documents, the
             encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
-            be used with it, an embedding is not finite, or there is no interrupted run to resume.
+            be used with it, an embedding is not finite, too few documents could be encoded in the time, or there is no
+            interrupted run to resume.
         ImportError: if bm25s is not installed.
 
     Example:
@@ -125,11 +126,14 @@ def adapt_search(
             return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(wanted), made))
         if keep_index and model.similarity_fn_name == "dot":
             _check_lengths(run.encode(sample.texts[:PART], route="document"))
-        encoded = encode_both(run, wanted, sample.texts, deadline=run.encoding_deadline)
+        encoded = (
+            run.encode(wanted, route="query", label="Encoding queries"),
+            run.encode_sample(sample.texts, FEWEST_DOCUMENTS, route="document", label="Encoding documents"),
+        )
         collection = Collection.of(model, (wanted, sample.texts), encoded, language)
         summary = summarize(sample, collection.documents)
         details = SearchDetails(len(collection.queries), made)
-        if reason := collection.why_not_enough(encoded=len(encoded[1])):
+        if reason := collection.why_not_enough():
             return run.save_unchanged(reason, summary, details)
 
         candidates: dict[str, Routes] = {}
@@ -137,12 +141,12 @@ def adapt_search(
         gain_measure = ""
         try:
             candidates = propose(collection, keep_index=keep_index, made=made, seed=run.options.seed)
-        except ValueError as error:  # too few embeddings that differ
+        except TooFewDifferentError as error:
             choice = Choice(None, str(error))
         if candidates and dev is not None:
             gain_measure = _JUDGED
             judged = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
-            of_dev = encode_both(run, judged, list(dev.documents.values()))
+            of_dev = run.encode(judged, route="query"), run.encode(list(dev.documents.values()), route="document")
             judgements = JudgedQueries(dev, (comparable(model, of_dev[0]), comparable(model, of_dev[1])))
             results = compare_candidates(judgements, candidates, of_unit_length(*of_dev))
             details = dataclasses.replace(details, dev=judgements.score)
@@ -216,14 +220,14 @@ class Collection:
         unit = of_unit_length(of_queries, of_documents)
         return cls(queries, documents, searched, unit, BM25(documents or [""], language))
 
-    def why_not_enough(self, encoded: int) -> str | None:
-        """Return what is lacking, where ``encoded`` documents could be encoded in the time; None if nothing is."""
+    def why_not_enough(self) -> str | None:
+        """Return what is lacking; None if nothing is."""
         if len(self.documents) >= FEWEST_DOCUMENTS and len(self.queries) >= FEWEST_QUERIES:
             return None
-        needed = f"{FEWEST_DOCUMENTS} documents and {FEWEST_QUERIES} queries are needed, and "
-        if encoded < FEWEST_DOCUMENTS:
-            return f"{needed}{encoded} documents were encoded in the time: give more minutes."
-        return f"{needed}{len(self.documents)} and {len(self.queries)} have an embedding other than 0."
+        return (
+            f"{FEWEST_DOCUMENTS} documents and {FEWEST_QUERIES} queries are needed, and {len(self.documents)} and "
+            f"{len(self.queries)} have an embedding other than 0."
+        )
 
 
 def _check_lengths(documents: Tensor) -> None:
@@ -250,7 +254,7 @@ def propose(collection: Collection, *, keep_index: bool, made: bool, seed: int) 
         seed: of the texts that the directions are found from.
 
     Raises:
-        ValueError: if the documents have too few different embeddings.
+        TooFewDifferentError: if the documents have too few different embeddings.
     """
     transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
     if made:
@@ -271,15 +275,6 @@ def check_searchable(model: SentenceTransformer) -> None:
     if isinstance(model[0], Router) and (missing := sorted(set(ROUTES) - set(model[0].sub_modules))):
         names = ", ".join(map(repr, model[0].sub_modules))
         raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {names}: no {missing}.")
-
-
-def encode_both(
-    run: AdaptationRun, queries: list[str], documents: list[str], deadline: float = math.inf
-) -> tuple[Tensor, Tensor]:
-    """Encode queries (Q, D), and documents (n, D) as far as the deadline allows, by the routes and prompts for them."""
-    of_queries = run.encode(queries, route="query", label="Encoding queries")
-    of_documents = run.encode(documents, route="document", label="Encoding documents", deadline=deadline)
-    return of_queries, of_documents
 
 
 def of_unit_length(queries: Tensor, documents: Tensor) -> Embeddings:

@@ -110,7 +110,7 @@ def both_sides(
         seed: of the texts that the directions are found from.
 
     Raises:
-        ValueError: if the documents have too few different embeddings.
+        TooFewDifferentError: if the documents have too few different embeddings.
     """
     of_queries, of_documents = (torch.from_numpy(side).double().mean(dim=0) for side in base)  # (D,)
     fitted = documents[:_FIT_TEXTS]

@@ -176,7 +176,8 @@ QueryColumn = Annotated[
 Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.", min=1, rich_help_panel=TEXT)]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace earlier results in --output.", rich_help_panel=RUNNING)
+    bool,
+    typer.Option("--overwrite", help="Replace an earlier result, discard an interrupted run.", rich_help_panel=RUNNING),
 ]
 Resume = Annotated[bool, typer.Option(help="Continue from the last checkpoint in --output.", rich_help_panel=RUNNING)]
 Force = Annotated[

@@ -111,6 +111,10 @@ class EmbeddingStore:
                 bar.update(len(part))
         return torch.cat(encoded) if encoded else torch.zeros(0, 0)
 
+    def holds_parts(self) -> bool:
+        """Whether anything was stored that need not be encoded again; it is not read."""
+        return self.folder is not None and any(is_digest(path.stem) for path in self.folder.glob("*.safetensors"))
+
     def remove(self) -> None:
         """Remove all parts, of all encoders and half-written ones too, and the folder if it is empty then.
 

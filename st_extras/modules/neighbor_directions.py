@@ -24,6 +24,10 @@ _MOST_NEIGHBORS = 1000
 _SPREAD_ROWS = 256  # whose similarities with all give the standard deviations
 
 
+class TooFewDifferentError(ValueError):
+    """Too few embeddings differ to find directions on which neighbours agree."""
+
+
 @dataclass(frozen=True)
 class NeighborDirections:
     """Directions of an embedding space, ordered by how far texts and their nearest neighbours agree on them.
@@ -84,14 +88,17 @@ def neighbor_directions(
         seed: random seed of the parts.
 
     Raises:
-        ValueError: if a setting is not allowed, or there are fewer different rows than :func:`fewest_texts`.
+        ValueError: if a setting is not allowed.
+        TooFewDifferentError: a ValueError, if there are fewer different rows than :func:`fewest_texts`.
     """
     folds = 1 if folds is None else check_count("folds", folds, 2, 20)
     least = fewest_texts(neighbors)
     mean, unit, kept = _different_directions(embeddings.double())
     if len(unit) < least:
         why = "" if least == _FEWEST_TEXTS else f" for neighbors={neighbors}"
-        raise ValueError(f"sentences must have at least {least} different embeddings{why}, got {len(unit)}: give more.")
+        raise TooFewDifferentError(
+            f"sentences must have at least {least} different embeddings{why}, got {len(unit)}: give more."
+        )
     others = mean_neighbors(unit, int(neighbors), None if tfidf is None else tfidf[kept.numpy()])
     covariance = unit.T @ unit / len(unit)
     variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))

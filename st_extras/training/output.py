@@ -1,7 +1,8 @@
 """The folder that a job saves its model to, and the one beside it in which the job works until the model is complete.
 
 A job works in ``NAME.unfinished`` and ends by renaming the complete model to ``NAME``: a failure or a kill at any
-moment leaves an earlier result as it was. Only what a run can show to be its own is removed: an earlier result of which
+moment leaves an earlier result as it was, or, between the two renames, in ``NAME.unfinished``; the next run then
+completes the second one. Only what a run can show to be its own is removed: an earlier result of which
 ``st_extras_files.json`` lists every path and digest, and what runs write to a ``NAME.unfinished`` that holds
 ``st_extras_run.json``. Other files in it stay, and a warning names them.
 """
@@ -28,6 +29,7 @@ from st_extras.files import (
     follow_umask,
     one_writer,
     read_checked_json,
+    sync_files,
     write_checked_json,
     write_errors,
 )
@@ -47,7 +49,6 @@ class OutputFolder:
         folder = OutputFolder(output, resume=False, overwrite=True)  # raises before anything is computed
         with folder.unfinished():
             folder.save(model)  # and more files into folder.model, if there are any
-            folder.finish()
 
     Of several processes, only the first reads or writes: it may begin to write before another one looks, and if it
     raises, the launcher ends them all.
@@ -55,7 +56,7 @@ class OutputFolder:
     Args:
         output: the folder that the model will be saved to: a new or empty one.
         resume: continue the interrupted run in ``NAME.unfinished``.
-        overwrite: replace an earlier result in ``output``, and remove what an interrupted run left.
+        overwrite: replace an earlier result in ``output``; without ``resume``, also discard an interrupted run.
 
     Attributes:
         output: the folder, links resolved.
@@ -81,23 +82,32 @@ class OutputFolder:
         self.model, self._replaced = self.work / "model", self.work / "replaced"
         self.checkpoints, self.encoded = self.work / "checkpoints", self.work / "encoded"
         self._run: dict[str, Any] = {"run": uuid4().hex, "overwrite": self.overwrite}
-        self._complete = False
         nearest = next(path for path in (self.output, *self.output.parents) if path.exists())
         if not nearest.is_dir():
             raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
         if launched_rank() > 0:
             return
+        self._check_work()
+        self._check_replaceable()
+
+    def _check_work(self) -> None:
+        """Check that there is an interrupted run to resume, or none that is not to be discarded.
+
+        Raises:
+            ValueError: if it is otherwise.
+        """
         interrupted = self._interrupted()
-        if resume:
+        if self.resume:
             if not interrupted:
                 raise ValueError(f"resume needs an interrupted run in {str(self.work)!r}, got none: run it without.")
-            self._run = interrupted
-        elif interrupted and not overwrite:
+            self._run = interrupted | {"overwrite": self.overwrite or interrupted["overwrite"]}
+        elif interrupted and not self.overwrite:
+            halfway = self._replaced.exists() and not is_filled(self.output)  # between the two renames
+            kept = ", which also holds the earlier result" if halfway else ""
             raise ValueError(
-                f"output must have no interrupted run beside it, got {str(self.work)!r}: choose another folder, or set "
-                "overwrite=True or resume=True."
+                f"output must have no interrupted run beside it, got {str(self.work)!r}{kept}: choose another folder, "
+                "or set resume=True to continue it, or overwrite=True to discard it."
             )
-        self._check_replaceable()
 
     def _interrupted(self) -> dict[str, Any]:
         """Return what the run in ``work`` recorded; nothing if there is no such folder, or an empty one.
@@ -123,7 +133,7 @@ class OutputFolder:
         Raises:
             ValueError: if something would be, which is named.
         """
-        if not self.output.exists() or not any(self.output.iterdir()):
+        if not is_filled(self.output):
             return
         listed = read_checked_json(self.output / FILES, _FILES, "choose another folder")
         if not self._run["overwrite"] and listed.get("run") != self._run["run"]:  # killed right after it was put there
@@ -131,9 +141,10 @@ class OutputFolder:
                 f"output must be a new or empty folder, got {str(self.output)!r} with "
                 f"{min(path.name for path in self.output.iterdir())!r}: choose another folder, or set overwrite=True."
             )
-        earlier = listed.get("files", {})
-        for name, found in contents(self.output).items():
-            if found != earlier.get(name):
+        earlier, found = listed.get("files", {}), contents(self.output)
+        added = paths(self.output).keys() - found.keys()  # while the others were read
+        for name, content in (found | dict.fromkeys(added, "")).items():
+            if content != earlier.get(name):
                 reason = "was changed since a run wrote it" if name in earlier else "no run wrote"
                 raise ValueError(
                     f"output must hold only what an earlier run saved there, got {str(self.output)!r} with {name!r}, "
@@ -141,43 +152,46 @@ class OutputFolder:
                 )
 
     @contextmanager
-    def unfinished(self, resumable: Callable[[BaseException], bool] = lambda error: False) -> Iterator[None]:
-        """Make ``work`` for the block, or take it over to resume; if the block fails, remove it if it was made here.
+    def unfinished(self, resumable: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Make ``work`` for the block, or take it over to resume; then put what was saved in the place of ``output``.
+
+        If the block fails, ``work`` is removed, unless it was taken over or is worth keeping.
 
         Args:
-            resumable: whether ``work`` is worth keeping after this error.
+            resumable: whether ``work`` holds anything that a run with ``resume`` would use.
 
         Raises:
-            ValueError: if another process works there.
+            ValueError: if another process works there, has ended the run to resume, or put something into ``output``;
+                a model that was saved then stays in ``work``.
+            OSError: if a folder cannot be renamed; likewise.
         """
         if launched_rank() > 0:  # the processes do not know each other yet
             yield
             return
         missing = [path for path in (self.work, *self.work.parents) if not path.exists()]
-        self.work.mkdir(parents=True, exist_ok=True)
+        if not self.resume:
+            self.work.mkdir(parents=True, exist_ok=True)
         with one_writer(self.work):
-            self._interrupted()  # again: another process may have made it since
+            self._check_work()  # again: another process may have made it, or ended it, since
             empty = not missing and not any(self.work.iterdir())  # someone's: it is used, and left empty
-            if (self._replaced / FILES).is_file():  # killed after the first of the two renames, or after the second one
-                if self.output.exists() and any(self.output.iterdir()):
-                    _remove_listed(self._replaced)
-                else:
-                    self._swap(self._replaced)
-            if os.path.lexists(self._replaced):
-                raise ValueError(
-                    f"output must have only a run's files beside it, got {str(self._replaced)!r}, which no run wrote: "
-                    "move it, or choose another output."
-                )
-            if not self.resume:
+            if self.resume and not os.path.lexists(self._replaced) and self._is_of_this_run(self.model):
+                self._put_in_place()
+            self._complete_swap()
+            if self.resume:
+                shutil.rmtree(self.model, ignore_errors=True)  # half-saved
+            else:
                 self._remove_own()
-                write_checked_json(self.work / RUN, _RUN, self._run)
+            write_checked_json(self.work / RUN, _RUN, self._run)
             try:
                 yield
             except BaseException as error:
-                if self._complete or self.resume or resumable(error):
-                    raise
-                self._remove_work(missing)
+                if resumable():
+                    logger.warning("The run was interrupted (%s): resume=True continues it.", type(error).__name__)
+                elif not self.resume:
+                    self._remove_work(missing)
                 raise
+            if self.model.exists():
+                self._put_in_place()
             self._remove_work([] if empty else [self.work])
 
     def _remove_work(self, folders: list[Path]) -> None:
@@ -207,26 +221,61 @@ class OutputFolder:
         Raises:
             OSError: if the disk is full.
         """
-        shutil.rmtree(self.model, ignore_errors=True)  # of the interrupted run
         with write_errors(self.work):
             model.save(str(self.model))
 
-    def finish(self) -> None:
+    def _put_in_place(self) -> None:
         """Rename the model's folder to ``output``, in the place of an earlier result.
 
         Raises:
             ValueError: if something appeared in ``output`` meanwhile; the model then stays in ``work``.
+            OSError: if a folder cannot be renamed; likewise.
         """
         follow_umask(self.model)
+        sync_files(self.model)
         write_checked_json(self.model / FILES, _FILES, {"run": self._run["run"], "files": contents(self.model)})
-        self._complete = True
+        moved = False
         try:
             self._check_replaceable()
-        except ValueError as error:
-            raise ValueError(f"{str(error).rstrip('.')}; the finished model is in {str(self.model)!r}.") from None
-        if self.output.exists() and any(self.output.iterdir()):
-            os.rename(self.output, self._replaced)
-        self._swap(self.model)
+            if is_filled(self.output):
+                os.rename(self.output, self._replaced)
+                moved = True
+            self._swap(self.model)
+        except (ValueError, OSError) as error:
+            if moved:
+                self._swap(self._replaced)
+            kept = f"the finished model is in {str(self.model)!r}"
+            if isinstance(error, OSError):
+                raise OSError(error.errno, f"{error.strerror or error}; {kept}", error.filename) from error
+            raise ValueError(f"{str(error).rstrip('.')}; {kept}.") from None
+
+    def _complete_swap(self) -> None:
+        """Complete what a kill after the first or the second of the two renames left.
+
+        Raises:
+            ValueError: if ``output`` was since filled by something else, or no run wrote what is in the place of the
+                earlier result.
+        """
+        if (self._replaced / FILES).is_file():
+            if not is_filled(self.output):
+                self._swap(self.model if self._is_of_this_run(self.model) else self._replaced)
+            elif not self._is_of_this_run(self.output):
+                raise ValueError(
+                    f"output must be what the interrupted run saved, as {str(self._replaced)!r} holds the earlier "
+                    f"result, got another {str(self.output)!r}: move one of them away."
+                )
+            _remove_listed(self._replaced)
+        if os.path.lexists(self._replaced):
+            raise ValueError(
+                f"output must have only a run's files beside it, got {str(self._replaced)!r}, which no run wrote: "
+                "move it, or choose another output."
+            )
+
+    def _is_of_this_run(self, folder: Path) -> bool:
+        """Whether the run that ``work`` records saved a whole model in this folder."""
+        recorded = read_checked_json(self.work / RUN, _RUN, "move the folder")
+        saved = read_checked_json(folder / FILES, _FILES, "move the folder")
+        return bool(saved) and saved["run"] == recorded["run"]
 
     def _swap(self, folder: Path) -> None:
         """Rename a folder to ``output``, which is missing or empty."""
@@ -241,7 +290,7 @@ def check_output(output: str | os.PathLike[str], *, resume: bool = False, overwr
     Args:
         output: a new or empty folder.
         resume: whether an interrupted run is to be continued.
-        overwrite: whether an earlier result may be replaced.
+        overwrite: whether an earlier result may be replaced and, without ``resume``, an interrupted run discarded.
 
     Raises:
         ValueError: if it may not; see :class:`OutputFolder`.
@@ -264,21 +313,30 @@ def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, ov
     folder = OutputFolder(output, overwrite=overwrite)
     with folder.unfinished():
         folder.save(model)
-        folder.finish()
+
+
+def is_filled(folder: Path) -> bool:
+    """Whether there is a folder that holds anything."""
+    return folder.exists() and any(folder.iterdir())
+
+
+def paths(folder: Path) -> dict[str, Path]:
+    """Return all paths in a folder by their names within it, sorted; without FILES."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    found.pop(FILES, None)
+    return found
 
 
 def contents(folder: Path) -> dict[str, str]:
     """Return what each path in a folder is: "folder", a link and its target, or the digest of a file; without FILES."""
     found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
+    for name, path in paths(folder).items():
         if path.is_symlink():
             found[name] = f"link to {os.readlink(path)}"
         elif path.is_file():
             found[name] = file_digest(path)
         else:
             found[name] = "folder" if path.is_dir() else "neither file nor folder"
-    found.pop(FILES, None)
     return found
 
 

@@ -133,8 +133,8 @@ def train_encoder(
         resume: continue from the last complete checkpoint in ``NAME.unfinished``. Text, loss and settings must be those
             of the interrupted training.
         force: resume although they differ; the differences are logged.
-        overwrite: replace an earlier result in ``output``, and remove what an interrupted run left beside it. A folder
-            with any other file in it, or a changed one, is refused before training.
+        overwrite: replace an earlier result in ``output``; without ``resume``, also discard an interrupted run beside
+            it. A folder with any other file in it, or a changed one, is refused before training.
         show_progress_bar: show a progress bar.
         callbacks: further callbacks of the trainer; ``resume`` does not compare them.
         arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
@@ -209,12 +209,7 @@ def train_encoder(
             settings = selection | settings  # the caller's own come last
             base = {name: value.detach().to("cpu", copy=True) for name, value in trained_state(model).items()}
 
-        def resumable(error: BaseException) -> bool:
-            if found := has_checkpoint(checkpoints):
-                logger.warning("Training was interrupted (%s): resume=True continues it.", type(error).__name__)
-            return found
-
-        with folder.unfinished(resumable):  # building the trainer makes the folder of the checkpoints
+        with folder.unfinished(lambda: has_checkpoint(checkpoints)):  # before the trainer makes their folder
             trainer = build_trainer(model, dataset, made, evaluator, checkpoints, settings, identity, lora is not None)
             for callback in callbacks:
                 trainer.add_callback(callback)
@@ -233,8 +228,7 @@ def train_encoder(
             if get_world_size() > 1:
                 dist.barrier()  # the others may still be reading the best checkpoint, which goes now
             if launched_rank() == 0:
-                folder.save(model)
-                folder.finish()
+                folder.save(model)  # and, at the end of the block, put in the place of the output
     leave_processes_at_exit()
     return run
 

@@ -233,23 +233,18 @@ def test_an_interrupted_run_ends_the_same(still_encoder, tmp_path, monkeypatch, 
     assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), whole[0].model.encode(SENTENCES))
 
 
-@pytest.mark.slow
-def test_a_candidate_that_cannot_be_scored_does_not_lose_the_others(still_encoder, tmp_path, monkeypatch):
-    original, calls = CandidateScores.result, []
+@pytest.mark.parametrize(
+    ("place", "name"), [(CandidateScores, "result"), (domain, "neighbor_directions"), (domain, "character_tfidf")]
+)
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), ValueError("a bug")])
+def test_an_error_is_no_reason_to_leave_the_encoder_unchanged(still_encoder, tmp_path, monkeypatch, place, name, error):
+    def failing(*_: Any, **__: Any) -> None:
+        raise error
 
-    def result(self: Any, *given: Any) -> Any:
-        calls.append(given)
-        if len(calls) == 1:
-            raise RuntimeError("no memory")
-        return original(self, *given)
-
-    monkeypatch.setattr(CandidateScores, "result", result)
-    monkeypatch.setattr(domain, "choose", lambda results, _: choice.Choice(0, "Liked."))
-    found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV)
-    assert found.details.not_tried == (f"{NAMES[0]}: no memory",)
-    assert [one.name for one in found.candidates] == NAMES[1:]
-    second = calls[1][1].matrix.T.float()
-    torch.testing.assert_close(found.model[2].linear.weight.detach(), second)  # of the result that was chosen
+    monkeypatch.setattr(place, name, failing)
+    with pytest.raises(type(error), match=str(error)):
+        run(still_encoder, TEXTS, tmp_path / "out", dev=DEV)
+    assert not (tmp_path / "out").exists()
 
 
 # --- texts and encoders of other kinds ---
@@ -257,17 +252,12 @@ def test_a_candidate_that_cannot_be_scored_does_not_lose_the_others(still_encode
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("options", "least", "reason"),
-    [
-        ({}, 0.0, "none is better."),
-        ({"minutes": 1e-6}, 0.0, "more minutes"),
-        ({}, 1.01, "have a neighbour that embeddings and words agree on"),
-    ],
+    ("least", "reason"), [(0.0, "none is better."), (1.01, "have a neighbour that embeddings and words agree on")]
 )
-def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch, options, least, reason):
+def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch, least, reason):
     monkeypatch.setattr(domain, "LEAST_CONFIRMED", least)
     monkeypatch.setattr(domain, "choose", lambda *_: choice.Choice(None, "none is better."))
-    found = run(still_encoder, TEXTS, tmp_path / "out", **options)
+    found = run(still_encoder, TEXTS, tmp_path / "out")
     assert found.reason.startswith("Left unchanged: ")
     assert reason in found.reason
     assert (found.chosen, found.model is still_encoder) == (None, True)

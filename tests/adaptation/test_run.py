@@ -15,9 +15,12 @@ from sentence_transformers.base.modules import Normalize
 from st_extras.adaptation import AdaptationOptions, adapt, adapt_search
 from st_extras.adaptation.run import AdaptationRun
 from st_extras.encoders import embedding_store
+from st_extras.files import write_checked_json
+from st_extras.training.output import FILES
+from st_extras.training.output import contents as output_contents
 from tests.adaptation.texts import DEV, TEXTS, quiet
 from tests.fixtures import SENTENCES
-from tests.helpers import differing, snapshot
+from tests.helpers import differing, snapshot, write
 
 pytestmark = pytest.mark.usefixtures("without_picture")
 
@@ -58,8 +61,8 @@ def failed(model: SentenceTransformer, output: Path, error: BaseException, **opt
         job()
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left"), torch.OutOfMemoryError()])
-def test_an_interruption_leaves_what_was_encoded(still_encoder, tmp_path, error):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left"), RuntimeError(), ValueError()])
+def test_an_interruption_or_error_leaves_what_was_encoded(still_encoder, tmp_path, error):
     out = tmp_path / "out"
     failed(still_encoder, out, error)
     kept = stored(out)
@@ -75,9 +78,25 @@ def test_an_interruption_leaves_what_was_encoded(still_encoder, tmp_path, error)
         assert stored(out) == []
 
 
-def test_any_other_error_leaves_nothing(still_encoder, tmp_path):
-    failed(still_encoder, tmp_path / "out", KeyError())
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left"), KeyError()])
+def test_before_anything_was_encoded_nothing_is_left(still_encoder, tmp_path, error):
+    with pytest.raises(type(error)), opened(still_encoder, tmp_path / "out"):
+        raise error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("job", [adapt, adapt_search])
+def test_too_little_time_keeps_the_earlier_result_and_what_was_encoded(still_encoder, tmp_path, job):
+    out = tmp_path / "out"
+    given = {} if job is adapt else {"queries": SENTENCES[:20]}
+    advice = "give more" if job is adapt else "set resume=True and more minutes"  # queries are encoded at any rate
+    write(out / "model.safetensors", "earlier")
+    write_checked_json(out / FILES, "st-extras list of files", {"run": "", "files": output_contents(out)})
+    with pytest.raises(ValueError, match=rf"^minutes must be enough to encode \d00 texts, got 1e-06, .*: {advice}\.$"):
+        job(still_encoder, TEXTS, out, **quiet(overwrite=True, minutes=1e-6, **given))
+    assert (out / "model.safetensors").read_text() == "earlier"
+    assert len(stored(out)) == (job is adapt_search)
+    assert out.with_name("out.unfinished").exists() == (job is adapt_search)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 
 from st_extras.files import one_writer
+from st_extras.training import output as output_module
 from st_extras.training.output import FILES, RUN, OutputFolder, check_output, save_model
 from tests.helpers import differing, snapshot, write
 
@@ -26,7 +27,6 @@ def finished(output: Path, content: str = "model", **options: Any) -> Path:
     with folder.unfinished():
         write(folder.model / "1_Pooling" / "config.json", "{}")
         write(folder.model / "model.safetensors", content)
-        folder.finish()
     return output
 
 
@@ -35,7 +35,7 @@ def killed(output: Path, **options: Any) -> Path:
     folder = OutputFolder(output, **options)
 
     def job() -> None:
-        with folder.unfinished(lambda error: True):
+        with folder.unfinished(lambda: True):
             write(folder.work / "checkpoints" / "checkpoint-2" / "model.bin", "half")
             raise KeyboardInterrupt
 
@@ -141,7 +141,7 @@ def test_an_interrupted_run_is_resumed_or_removed_as_asked(tmp_path):
     with pytest.raises(ValueError, match=r"^resume needs an interrupted run in '.*out\.unfinished', got none"):
         check_output(out, resume=True)
     work = killed(out)
-    with pytest.raises(ValueError, match=r"^output must have no interrupted run beside it, .* or resume=True\.$"):
+    with pytest.raises(ValueError, match=r"^output must have no interrupted run .* overwrite=True to discard it\.$"):
         check_output(out)
     folder = OutputFolder(out, resume=True)
     with pytest.raises(KeyError), folder.unfinished():
@@ -179,7 +179,6 @@ def test_what_someone_put_into_a_runs_folder_stays_and_is_named(tmp_path, caplog
             write(folder.model / "config.json", "{}")
             if moment == "before a run fails":
                 raise KeyError
-            folder.finish()
 
     if moment == "before it is overwritten":
         plant()
@@ -268,7 +267,6 @@ def test_what_appears_in_the_output_meanwhile_is_not_replaced(tmp_path):
         with folder.unfinished():
             write(folder.model / "config.json", "{}")
             write(out / "mine", "mine")
-            folder.finish()
 
     with pytest.raises(ValueError, match=r"'mine', which no run wrote: .*; the finished model is in '.*/model'\.$"):
         job()
@@ -278,28 +276,16 @@ def test_what_appears_in_the_output_meanwhile_is_not_replaced(tmp_path):
 
 @pytest.mark.parametrize("renames", [0, 1, 2])
 @pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
-def test_a_kill_at_each_moment_of_the_swap_loses_nothing(tmp_path, monkeypatch, renames, options):
-    out = finished(tmp_path / "out", "first")
-    rename, done = os.rename, []
-
-    def killing(source: Any, target: Any) -> None:
-        if len(done) == renames:
-            raise KeyboardInterrupt
-        rename(source, target)
-        done.append(target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", killing)
-        patch.setattr(OutputFolder, "_remove_work", killing)
-        with pytest.raises(KeyboardInterrupt):
-            finished_second(out)
+def test_a_kill_at_each_moment_of_the_swap_loses_nothing(tmp_path, renames, options):
+    out = tmp_path / "out"
+    killed_in_the_swap(out, renames)
     found = {path.read_text() for path in tmp_path.rglob("model.safetensors")}
     assert found == {"first", "second"}
     folder = OutputFolder(out, **options)
     with folder.unfinished():
-        assert (out / "model.safetensors").read_text() == ("second" if renames == 2 else "first")
+        completed = renames or "resume" in options  # a finished model is discarded only if asked, and kept nowhere else
+        assert (out / "model.safetensors").read_text() == ("second" if completed else "first")
         write(folder.model / "model.safetensors", "third")
-        folder.finish()
     assert (out / "model.safetensors").read_text() == "third"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -308,7 +294,113 @@ def finished_second(output: Path) -> None:
     folder = OutputFolder(output, overwrite=True)
     with folder.unfinished():
         write(folder.model / "model.safetensors", "second")
-        folder.finish()
+
+
+def killed_in_the_swap(output: Path, renames: int) -> Path:
+    """Replace "first" by "second", killed after so many renames."""
+    finished(output, "first")
+    rename, done = os.rename, []
+
+    def killing(source: Any, target: Any) -> None:
+        if len(done) == renames:
+            raise KeyboardInterrupt
+        rename(source, target)
+        done.append(target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "rename", killing)
+        patch.setattr(OutputFolder, "_remove_work", killing)
+        with pytest.raises(KeyboardInterrupt):
+            finished_second(output)
+    return output.with_name(f"{output.name}.unfinished")
+
+
+def test_the_only_copy_of_an_earlier_result_stays(tmp_path):
+    work = killed_in_the_swap(tmp_path / "out", renames=1)
+    with pytest.raises(ValueError, match=r"out\.unfinished', which also holds the earlier result: choose"):
+        check_output(tmp_path / "out")
+    finished(tmp_path / "other")
+    (tmp_path / "other").rename(tmp_path / "out")
+    with (
+        pytest.raises(ValueError, match=r"^output must be what .*/replaced' holds .*/out': move one of them away\.$"),
+        OutputFolder(tmp_path / "out", overwrite=True).unfinished(),
+    ):
+        pass
+    assert (work / "replaced" / "model.safetensors").read_text() == "first"
+
+
+def test_a_rename_that_fails_puts_the_earlier_result_back(tmp_path, monkeypatch):
+    out, rename = finished(tmp_path / "out", "first"), os.rename
+
+    def failing(source: Any, target: Any) -> None:
+        if Path(source).name == "model":
+            raise OSError(errno.EACCES, "Permission denied")
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing)
+        with pytest.raises(OSError, match=r"Permission denied; the finished model is in '.*/model'$"):
+            finished_second(out)
+    assert (out / "model.safetensors").read_text() == "first"
+    with pytest.raises(KeyError), OutputFolder(out, resume=True).unfinished():
+        raise KeyError
+    assert (out / "model.safetensors").read_text() == "second", "a run that is resumed completes it at once"
+
+
+def test_a_run_that_another_process_has_ended_is_not_resumed(tmp_path):
+    work = killed(tmp_path / "out")
+    folder = OutputFolder(tmp_path / "out", resume=True)
+    finished(tmp_path / "out", resume=True)
+    with pytest.raises(ValueError, match=r"^resume needs an interrupted run in"), folder.unfinished():
+        pass
+    assert not work.exists()
+
+
+def test_a_resumed_run_may_overwrite(tmp_path):
+    out = tmp_path / "out"
+    killed(out)
+    finished(tmp_path / "other", "other").rename(out)
+    with pytest.raises(ValueError, match=r"^output must be a new or empty folder"):
+        check_output(out, resume=True)
+    folder = OutputFolder(out, resume=True, overwrite=True)
+    with folder.unfinished():
+        assert (folder.work / "checkpoints").exists()
+        write(folder.model / "model.safetensors", "second")
+    assert (out / "model.safetensors").read_text() == "second"
+
+
+def test_a_file_that_is_added_while_the_others_are_read_is_not_replaced(tmp_path, monkeypatch):
+    out, read = finished(tmp_path / "out", "first"), output_module.file_digest
+
+    def adding(path: Path) -> str:
+        if path.is_relative_to(out):
+            write(out / "a note", "mine")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        folder = OutputFolder(out, overwrite=True)
+        patch.setattr(output_module, "file_digest", adding)
+        with pytest.raises(ValueError, match="'a note', which no run wrote"), folder.unfinished():
+            write(folder.model / "model.safetensors", "second")
+    assert (out / "a note").read_text() == "mine"
+
+
+def test_files_reach_the_disk_before_the_earlier_result_goes(tmp_path, monkeypatch):
+    out = finished(tmp_path / "out", "first")
+    synced, fsync, rename = set(), os.fsync, os.rename
+
+    def noting(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def checking(source: Path, target: Path) -> None:
+        model = out.with_name("out.unfinished") / "model"
+        assert {path.stat().st_ino for path in model.rglob("*") if path.is_file()} <= synced
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "rename", checking)
+    finished_second(out)
 
 
 # --- models ---
