@@ -199,8 +199,8 @@ def write_errors(folder: Path) -> Iterator[None]:
             raise
         reason = " ".join(str(error).split()).rstrip(".")
         raise OSError(
-            f"Writing to {str(folder)!r} failed ({reason}): free space on the disk, then resume, or start again with "
-            "overwrite if there is no checkpoint yet."
+            f"Writing to {str(folder)!r} failed ({reason}): free space on the disk, then resume, or start again "
+            "if there is no checkpoint yet."
         ) from error
 
 

@@ -88,7 +88,7 @@ def test_before_anything_was_encoded_nothing_is_left(still_encoder, tmp_path, er
 @pytest.mark.parametrize("job", [adapt, adapt_search])
 def test_too_little_time_keeps_the_earlier_result_and_what_was_encoded(still_encoder, tmp_path, job):
     out = tmp_path / "out"
-    given = {} if job is adapt else {"queries": SENTENCES[:20]}
+    given = {} if job is adapt else {"queries": [" ".join(text.split()[:3]) for text in TEXTS]}
     advice = "give more" if job is adapt else "set resume=True and more minutes"  # queries are encoded at any rate
     write(out / "model.safetensors", "earlier")
     write_checked_json(out / FILES, "st-extras list of files", {"run": "", "files": output_contents(out)})

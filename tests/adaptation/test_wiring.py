@@ -9,6 +9,7 @@ import inspect
 import pkgutil
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -70,8 +71,8 @@ def recorder(monkeypatch):
         "st_extras.adaptation.domain:write_neighbors",
         "st_extras.adaptation.domain:moved_threshold",
         "st_extras.evaluation.label_free:LabelFreeComparison.__init__",
-        "st_extras.adaptation.run:save_model",
-        "st_extras.adaptation.run:check_output",
+        "st_extras.adaptation.run:OutputFolder.__init__",
+        "st_extras.adaptation.run:OutputFolder.save",
     )
     monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
     return recorder
@@ -103,7 +104,7 @@ def test_without_labels(still_encoder, tmp_path, recorder):
     )
     assert recorder.one("choose")["wanted"] == STRENGTHS["gentle"]
     shown = recorder.one("write_neighbors")
-    assert (shown["seed"], shown["texts"], shown["folder"]) == (5, held_out, tmp_path / "out")
+    assert (shown["seed"], shown["texts"], shown["folder"]) == (5, held_out, tmp_path / "out.unfinished" / "model")
     assert shown["before"] is compared["base"]
     moved = recorder.one("moved_threshold")
     assert (moved["threshold"], moved["before"] is shown["before"], moved["after"] is shown["after"]) == (
@@ -113,8 +114,9 @@ def test_without_labels(still_encoder, tmp_path, recorder):
     )
     assert recorder.one("card_line")["fitting"] == 416
     assert recorder.one("add_linear")["model"] is still_encoder
-    assert recorder.one("save_model")["model"] is found.model
-    assert recorder.one("check_output")["resume"] is recorder.one("check_output")["overwrite"] is False
+    assert recorder.one("OutputFolder.save")["model"] is found.model
+    asked = recorder.one("OutputFolder.__init__")
+    assert (asked["output"], asked["resume"], asked["overwrite"]) == (tmp_path / "out", False, False)
 
 
 @pytest.mark.slow
@@ -146,7 +148,8 @@ def test_what_may_happen_to_the_folder(still_encoder, tmp_path, recorder, monkey
             adapt(still_encoder, TEXTS, tmp_path / "out", options=AdaptationOptions(show_progress_bar=False))
     recorder.calls.clear()
     options = AdaptationOptions(resume=resume, overwrite=overwrite, minutes=1e-6, show_progress_bar=False)
-    found = adapt(still_encoder, TEXTS, tmp_path / "out", options=options)
-    asked = recorder.one("check_output")
+    no_time = pytest.raises(ValueError, match=r"^minutes must be enough") if overwrite else nullcontext()
+    with no_time:  # where what was stored is gone
+        adapt(still_encoder, TEXTS, tmp_path / "out", options=options)
+    asked = recorder.one("OutputFolder.__init__")
     assert (asked["resume"], asked["overwrite"]) == (resume, overwrite)
-    assert ("more minutes" in found.reason) == overwrite  # what was stored is gone, and there is no time
