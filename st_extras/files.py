@@ -10,6 +10,7 @@ import errno
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         OSError: if the file cannot be written; see :func:`naming_file`.
     """
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         with naming_file(target, partial):
             yield partial

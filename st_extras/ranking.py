@@ -139,6 +139,9 @@ def hybrid_weight(
     asked = np.flatnonzero(of_queries.any(axis=1))
     best: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray if passages is None else passages.best
     has_embedding = best(np.asarray(of_documents.any(axis=1)))
+    if not len(asked) or not has_embedding.any():
+        logger.warning("BM25 alone ranks: the encoder gives all queries or all documents the embedding 0.")
+        return 1.0
     columns = slice(None) if has_embedding.all() else has_embedding  # without a copy, if there is a choice
     weight = bm25_weight_of_blocks(
         (

@@ -126,3 +126,12 @@ def test_search_adaptation_and_evaluation_find_one_weight(still_encoder, tmp_pat
     compare_retrieval(task, [("one", found.model)])
     assert weights == [pytest.approx(search.bm25_weight, rel=1e-5)]
     assert torch.is_tensor(found.model.encode("a", convert_to_tensor=True))
+
+
+@pytest.mark.parametrize("side", ["queries", "documents"])
+def test_bm25_alone_ranks_where_the_encoder_knows_no_text(side, caplog):
+    embedded = {"queries": draw(2, 8).float().numpy(), "documents": draw(3, 8, seed=1).float().numpy()}
+    embedded[side][:] = 0
+    found = hybrid_weight(BM25(["a red car", "a blue boat", "tea"]), ["red", "tea"], *embedded.values())
+    assert found == 1.0
+    assert "BM25 alone ranks" in caplog.text

@@ -69,11 +69,7 @@ class EncoderFingerprint:
             return f"max_seq_length {self.max_seq_length} here and {other.max_seq_length} there"
         if self.probes.shape != other.probes.shape:
             return f"embeddings of {self.probes.shape[1]} dimensions here and {other.probes.shape[1]} there"
-        length = torch.maximum(self.probes.norm(dim=1), other.probes.norm(dim=1))
-        apart = ((self.probes - other.probes).norm(dim=1) / length.clamp(min=1e-30)).max().item()
-        if not apart <= max(_TOLERANCES.get(one.dtype, _TOLERANCE_OF_HALVES) for one in (self, other)):
-            return f"embeddings of one text that are {100 * apart:.0f} % apart"
-        return None
+        return difference(self.probes, other.probes, self.dtype, other.dtype)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fingerprint as JSON can hold it."""
@@ -83,3 +79,18 @@ class EncoderFingerprint:
     def from_json(cls, content: Mapping[str, Any]) -> EncoderFingerprint:
         """Return the fingerprint that :meth:`to_json` gave."""
         return cls(content["prompt"], content["max_seq_length"], torch.tensor(content["probes"]), content["dtype"])
+
+
+def difference(embeddings: Tensor, others: Tensor, *dtypes: str) -> str | None:
+    """Return how far embeddings of the same texts are apart, as text for a message; None if one encoder made both.
+
+    Args:
+        embeddings: (N, D) float32.
+        others: (N, D) float32.
+        dtypes: the precisions that they were computed in.
+    """
+    length = torch.maximum(embeddings.norm(dim=1), others.norm(dim=1))
+    apart = ((embeddings - others).norm(dim=1) / length.clamp(min=1e-30)).max().item()
+    if not apart <= max(_TOLERANCES.get(dtype, _TOLERANCE_OF_HALVES) for dtype in dtypes):
+        return f"embeddings of one text that are {100 * apart:.0f} % apart"
+    return None

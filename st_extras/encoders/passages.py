@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -88,6 +89,7 @@ def longer_than_read(model: SentenceTransformer, documents: Sequence[str]) -> ND
     limit, tokenizer = model.max_seq_length, getattr(model[0], "tokenizer", None)
     if not isinstance(limit, int) or not callable(tokenizer):  # a table of words reads all
         return longer
+    tokenizer = copy.deepcopy(tokenizer)  # without truncation, which is the tokenizer's state: another thread encodes
     prompt = prompt_for(model, "document")
     may_be = [i for i, text in enumerate(documents) if len(f"{prompt}{text}".encode("utf8", "replace")) > limit - 2]
     for begin in range(0, len(may_be), _COUNTED):

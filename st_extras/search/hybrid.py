@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from os import PathLike
@@ -18,10 +20,10 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.checks import check_bool, check_count, check_instance, check_not_negative, check_rows, check_strings
 from st_extras.encoders.embedding_store import PART, EmbeddingStore
-from st_extras.encoders.fingerprint import EncoderFingerprint
+from st_extras.encoders.fingerprint import EncoderFingerprint, difference
 from st_extras.encoders.passages import PASSAGE_WORDS, cut_documents, longer_than_read
 from st_extras.encoders.prompts import encode_as, prompt_for
-from st_extras.files import digest
+from st_extras.files import digest, one_writer
 from st_extras.functional import row_blocks
 from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.ranking import (
@@ -48,6 +50,7 @@ FEWEST_CANDIDATES = 100
 _FEWEST_WORDS, _MOST_WORDS = 4, 10_000  # of a passage
 _LARGEST_BATCH = 2**20
 _SORTED_TOGETHER = 16 * PART  # texts that are encoded in the order of their lengths, which saves padding
+_COMPARED = 4  # texts whose kept embeddings are compared with new ones when a search is updated
 _COPIED = 2**16  # embeddings of an earlier index that are copied at a time
 
 
@@ -158,12 +161,14 @@ class HybridSearch:
         self.model = model
         self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
         self._share = check_share(share)
+        self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
         self._folder = None if folder is None else check_folder(folder)
         if index is not None:
             self._check_encoder(index)
             self._index = index
             return
         words = None if passages is None else check_count("passages", passages, _FEWEST_WORDS, _MOST_WORDS)
+        words = words if embeddings is None else None
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
         weight, unlabelled, source = _given_weight(queries, bm25_weight)
         read = read_identified(documents)
@@ -224,6 +229,7 @@ class HybridSearch:
         asked = [number for number, text in enumerate(texts) if not is_blank(text)]
         if not asked:
             return hits
+        self._check_similarity(index)
         embedded = self._embed_queries([texts[number] for number in asked])
         for rows in row_blocks(len(asked), len(index.embeddings)):
             bm25 = index.bm25.scores([texts[number] for number in asked[rows]])
@@ -258,7 +264,8 @@ class HybridSearch:
             documents: all of them, as for the class: those to keep, too. Texts are recognized, whatever their ids.
             queries: to find the weight anew from. None: it stays.
             bm25_weight: another weight. None: it stays.
-            embeddings: (N, D) of all documents, if you have them. None: new and changed texts are encoded.
+            embeddings: (N, D) of all documents, if you have them; none is cut then. None: new and changed texts are
+                encoded.
             show_progress_bar: show how many texts are encoded.
 
         Returns:
@@ -268,16 +275,18 @@ class HybridSearch:
             ValueError: as for the class; or if the model no longer is the encoder that made the search. The earlier
                 documents then stay.
         """
-        earlier = self._index
-        self._check_encoder(earlier)
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
         weight, unlabelled, source = _given_weight(queries, bm25_weight)
-        if source == "documents":  # neither is given
-            weight, source = earlier.bm25_weight, earlier.weight_source
         read = read_identified(documents)
-        made = self._make(read, earlier.passage_words, embeddings, show_progress_bar, earlier)
-        self._index = self._weighted(made, weight, unlabelled, source)
-        return _counts(made, earlier)
+        with self._changes:
+            earlier = self._index
+            self._check_encoder(earlier)
+            if source == "documents":  # neither is given
+                weight, source = earlier.bm25_weight, earlier.weight_source
+            made = self._make(read, earlier.passage_words, embeddings, show_progress_bar, earlier)
+            counts = _counts(made, earlier)
+            self._index = self._weighted(made, weight, unlabelled, source)
+        return counts
 
     def set_weight(self, bm25_weight: float | None = None, *, queries: Any = None) -> None:
         """Take another weight of BM25, or find it anew from unlabelled queries.
@@ -287,7 +296,9 @@ class HybridSearch:
         """
         if bm25_weight is None and queries is None:
             raise ValueError("bm25_weight must be given, or queries to find it from, got neither.")
-        self._index = self._weighted(self._index, *_given_weight(queries, bm25_weight))
+        weight = _given_weight(queries, bm25_weight)
+        with self._changes:
+            self._index = self._weighted(self._index, *weight)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the search to a folder: embeddings (safetensors), the files of ``bm25s``, ids, and their description.
@@ -302,7 +313,10 @@ class HybridSearch:
             ValueError: if a new folder holds anything else, or another process writes to it.
             OSError: if a file cannot be written.
         """
-        write_index(self._index, folder)
+        with self._changes:
+            write_index(self._index, folder)
+            if self._folder is not None:
+                EmbeddingStore(self._folder / PARTS).remove()
 
     @classmethod
     def load(
@@ -347,13 +361,16 @@ class HybridSearch:
         return read_identified(documents).digest() == self._index.digest
 
     def _check_encoder(self, index: SearchIndex) -> None:
+        self._check_similarity(index)
+        if other := index.encoder.difference(self._fingerprint()):
+            raise ValueError(f"model must be the encoder that made the search, got another ({other}).")
+
+    def _check_similarity(self, index: SearchIndex) -> None:
         if self.model.similarity_fn_name != index.similarity:
             raise ValueError(
                 f"model.similarity_fn_name must be {index.similarity!r} as the search was made with, got "
                 f"{self.model.similarity_fn_name!r}."
             )
-        if other := index.encoder.difference(self._fingerprint()):
-            raise ValueError(f"model must be the encoder that made the search, got another ({other}).")
 
     def _fingerprint(self) -> EncoderFingerprint:
         """Return which encoder the model encodes documents by; with cosine, lengths do not count."""
@@ -379,20 +396,35 @@ class HybridSearch:
             raise ValueError(
                 f"embeddings must have the model's {encoder.probes.shape[1]} dimensions, got {given.shape[1]}."
             )
-        words = words if given is None else None
-        cut = cut_documents(self.model, texts, words)
+        cut = cut_documents(self.model, texts, words if given is None else None)
         if words is None and given is None:
             _warn_of_long_ones(self.model, texts)
         pieces = cut.texts(texts)
         keys = _keys(self.model, pieces)
         if given is None:
-            vectors = self._encoded(pieces, _rows_of(keys, earlier), earlier, show_progress_bar)
+            rows = _rows_of(keys, earlier)
+            if earlier is not None:
+                self._check_kept(earlier, pieces, rows)
+                encoder = earlier.encoder  # not the new one: small changes would add up
+            with nullcontext() if self._folder is None else one_writer(self._folder):
+                vectors = self._encoded(pieces, rows, earlier, show_progress_bar)
         else:
             vectors = comparable(self.model, given[documents.places])
         similarity = self.model.similarity_fn_name
         return SearchIndex(
             documents.ids, cut, keys, vectors, BM25(texts), encoder, similarity, words, documents.digest()
         )
+
+    def _check_kept(self, earlier: SearchIndex, pieces: Sequence[str], rows: Numbers) -> None:
+        """Check that the encoder gives some of the texts that keep their embeddings, long ones first, these again."""
+        kept = sorted(np.flatnonzero(rows >= 0).tolist(), key=lambda number: -len(pieces[number]))[:_COMPARED]
+        if not kept:
+            return
+        encoded = encode_as(self.model, "document", [pieces[number] for number in kept], convert_to_tensor=True)
+        stored = torch.from_numpy(earlier.embeddings[rows[kept]])
+        again = torch.from_numpy(comparable(self.model, encoded))
+        if other := difference(stored, again, earlier.encoder.dtype, str(encoded.dtype).removeprefix("torch.")):
+            raise ValueError(f"model must be the encoder that made the search, got another ({other}): make it again.")
 
     def _encoded(
         self, pieces: Sequence[str], rows: np.ndarray, earlier: SearchIndex | None, show_progress_bar: bool

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -56,6 +57,9 @@ _BM25_FILES = (  # of bm25s
 )
 
 
+_NAME = re.compile(rf"(embeddings-\w+\.safetensors|ids-\w+\.json|bm25-\w+/({'|'.join(map(re.escape, _BM25_FILES))}))")
+
+
 @dataclass(frozen=True)
 class SearchIndex:
     """N documents that have text, with P passages, as a search compares them. The texts themselves are not in it.
@@ -92,13 +96,26 @@ class SearchIndex:
         return np.asarray(self.embeddings.any(axis=1))
 
 
+def _read_about(folder: Path) -> dict[str, Any]:
+    """Return what the folder's file says; nothing without one.
+
+    Raises:
+        ValueError: if it is damaged, or names files that are none of an index.
+    """
+    about = read_checked_json(folder / ABOUT, _FORMAT, _REMEDY)
+    for name in (*about.get("files", ()), *about.get("unfinished", ())):
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{str(folder / ABOUT)!r} must name files of an index, got {name!r}: {_REMEDY}.")
+    return about
+
+
 def holds_index(folder: Path) -> bool:
     """Return whether a folder holds a whole index.
 
     Raises:
         ValueError: if its file is damaged, or another's.
     """
-    return "files" in read_checked_json(folder / ABOUT, _FORMAT, _REMEDY)
+    return "files" in _read_about(folder)
 
 
 def check_folder(folder: str | PathLike[str]) -> Path:
@@ -110,7 +127,7 @@ def check_folder(folder: str | PathLike[str]) -> Path:
     path = Path(folder)
     found = sorted(file.name for file in path.iterdir() if file.name[0] != ".") if path.is_dir() else []
     other = [name for name in found if name not in (ABOUT, PARTS)]
-    if path.is_file() or (other and not read_checked_json(path / ABOUT, _FORMAT, _REMEDY)):
+    if path.is_file() or (other and not _read_about(path)):
         which = f", which holds {other[0]!r}" if other else ", a file"
         raise ValueError(f"folder must be new, empty or a saved hybrid search, got {str(path)!r}{which}.")
     return path
@@ -126,7 +143,7 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
     path = check_folder(folder)
     path.mkdir(parents=True, exist_ok=True)
     with one_writer(path):
-        earlier = read_checked_json(path / ABOUT, _FORMAT, _REMEDY)
+        earlier = _read_about(path)
         owned = {*earlier.get("files", ()), *earlier.get("unfinished", ())}
         tensors = _tensors(index)
         name, by_words = f"embeddings-{_content(tensors)}.safetensors", f"bm25-{index.digest}"
@@ -172,7 +189,17 @@ def read_index(folder: str | PathLike[str]) -> SearchIndex:
         ValueError: if there is no index, or a file is missing or damaged; the message names it.
     """
     path = Path(folder)
-    about = read_checked_json(path / ABOUT, _FORMAT, _REMEDY)
+    while True:
+        about = _read_about(path)
+        try:
+            return _read(path, about)
+        except (ValueError, OSError):
+            if _read_about(path) == about:  # else another process has replaced the index meanwhile
+                raise
+
+
+def _read(path: Path, about: dict[str, Any]) -> SearchIndex:
+    """Return the index that the folder's file describes."""
     if "files" not in about:
         raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without a whole one: {_REMEDY}.")
     for name, expected in about["files"].items():

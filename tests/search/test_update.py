@@ -3,13 +3,18 @@
 import json
 import os
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset
 
+from st_extras.encoders.fingerprint import EncoderFingerprint
+from st_extras.encoders.passages import longer_than_read
+from st_extras.files import write_checked_json
 from st_extras.search import HybridSearch, index
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
@@ -48,11 +53,11 @@ def test_an_update_equals_a_new_search_and_encodes_what_is_new(search):
     assert (counts.encoded, counts.kept, counts.dropped) == (7, 35, 5)
     assert str(counts).startswith("7 documents encoded (new or changed), 35 kept, 5 earlier ones dropped")
     different = {*after().values()} - {*BEFORE.values()}
-    assert sum(rows) == 2 * 2 + len(different), "probes, to know the encoder, and what is new"
+    assert sum(rows) == 2 * 2 + 4 + len(different), "probes, to know the encoder, some that stay, and what is new"
     assert_same(search, HybridSearch(search.model, after(), bm25_weight=search.bm25_weight))
     with count_rows(search.model) as rows:
         assert search.update(after()).kept == 42
-    assert sum(rows) == 2 * 2
+    assert sum(rows) == 2 * 2 + 4
 
 
 def test_long_documents_keep_the_passages_that_did_not_change(still_encoder):
@@ -305,3 +310,93 @@ def test_one_process_writes_at_a_time(search, tmp_path):
             search.save(tmp_path)
         os.close(descriptor)
     search.save(tmp_path)
+
+
+def test_a_weight_that_is_set_during_an_update_undoes_nothing(search, monkeypatch):
+    finding, updated = threading.Event(), threading.Event()
+    embed = search._embed_queries
+
+    def slow(queries):
+        finding.set()
+        updated.wait(0.5)  # the update waits for the weight: both are kept
+        return embed(queries)
+
+    monkeypatch.setattr(search, "_embed_queries", slow)
+    search.set_weight(0.5)
+    threads = [threading.Thread(target=search.set_weight, kwargs={"queries": QUERIES})]
+    threads.append(threading.Thread(target=lambda: (search.update(after()), updated.set())))
+    threads[0].start()
+    assert finding.wait(10)
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    assert (sorted(search.ids), search.weight_source) == (sorted(after()), "queries")
+
+
+def test_counting_tokens_leaves_truncation_to_another_thread_that_encodes(still_encoder):
+    still_encoder.encode(["a cat"])
+    backend = still_encoder.tokenizer.backend_tokenizer
+    before = backend.truncation
+    assert before
+    assert longer_than_read(still_encoder, ["word " * 500]).all()
+    assert backend.truncation == before
+
+
+def test_kept_embeddings_are_compared_with_the_encoder(search, monkeypatch):
+    monkeypatch.setattr(EncoderFingerprint, "difference", lambda self, other: None)  # the change misses the probes
+    with torch.no_grad():
+        weights = next(search.model.parameters())
+        weights.add_(torch.randn(weights.shape, generator=torch.Generator().manual_seed(0)))
+    with pytest.raises(ValueError, match="must be the encoder that made the search"):
+        search.update(after())
+    assert list(search.ids) == list(BEFORE), "the earlier documents stay"
+
+
+def test_the_encoder_that_made_the_search_stays_its_encoder(search):
+    earlier = search._index.encoder
+    search.update(after())
+    assert search._index.encoder is earlier
+
+
+def test_embeddings_that_are_given_leave_the_length_of_passages(search):
+    search.update(BEFORE, embeddings=search.model.encode_document([*BEFORE.values()]))
+    assert search.passages == 80
+
+
+def test_another_similarity_is_refused(search):
+    search.model.similarity_fn_name = "dot"
+    try:
+        with pytest.raises(ValueError, match="similarity_fn_name must be 'cosine'"):
+            search.search("a cat")
+    finally:
+        search.model.similarity_fn_name = "cosine"
+
+
+@pytest.mark.parametrize("name", ["../mine.txt", "/tmp/mine.txt", "mine.txt", "bm25-0/../../mine.txt"])
+def test_a_file_that_is_named_but_none_of_an_index_is_never_removed(search, tmp_path, name):
+    search.save(tmp_path / "index")
+    (tmp_path / "mine.txt").write_text("mine")
+    about = index._read_about(tmp_path / "index")
+    write_checked_json(tmp_path / "index" / index.ABOUT, index._FORMAT, about | {"unfinished": [name]})
+    search.update(after())
+    with pytest.raises(ValueError, match="must name files of an index"):
+        search.save(tmp_path / "index")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_reader_beside_a_writer_reads_the_new_index(search, tmp_path, monkeypatch):
+    search.save(tmp_path)
+    read = index._read_about
+    earlier = read(tmp_path)
+    search.update(after())
+    search.save(tmp_path)
+    answers = [earlier]  # what the reader read before the writer was done
+    monkeypatch.setattr(index, "_read_about", lambda folder: answers.pop() if answers else read(folder))
+    assert_same(HybridSearch.load(tmp_path, search.model), search)
+
+
+def test_parts_of_the_folder_that_was_given_go_when_the_search_is_saved_elsewhere(still_encoder, tmp_path):
+    search = HybridSearch(still_encoder, BEFORE, folder=tmp_path / "a")
+    assert (tmp_path / "a" / index.PARTS).is_dir()
+    search.save(tmp_path / "b")
+    assert not (tmp_path / "a" / index.PARTS).exists()
