@@ -116,8 +116,13 @@ def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Cho
     return Choice(list(results).index(chosen), reason)
 
 
-def expected_points(gain: float) -> tuple[float, float]:
-    """Return between how many points on labelled texts a label-free gain lies in 8 of 10 cases: ``POINTS_PER_GAIN``."""
+def expected_points(gain: float) -> tuple[float, float] | None:
+    """Return between how many points on labelled texts a label-free gain lies in 8 of 10 cases: ``POINTS_PER_GAIN``.
+
+    None for a gain of 0 or less, as of a strength that was asked for: the records are of candidates that gained.
+    """
+    if gain <= 0:
+        return None
     fewest, most = POINTS_PER_GAIN
     return fewest * gain, most * gain
 

@@ -86,8 +86,9 @@ def adapt(
             100 cannot fall by more. None: 2, and any loss for a raw encoder, by which two texts have a mean cosine
             above 0.7.
         strength: the transform to save, whatever the scores say and however much it loses on general English: the first
-            word of a name in ``CANDIDATES``, such as "medium". The report shows the scores nevertheless. None: the
-            scores choose, among what loses no more than ``max_general_loss``.
+            word of a name in ``CANDIDATES``, such as "medium". The report shows the scores nevertheless. Texts that
+            cannot be compared leave the encoder unchanged all the same. None: the scores choose, among what loses no
+            more than ``max_general_loss``.
         threshold: a cosine, -1 to 1, above which you call two texts similar with the base model: the report has the one
             that as many pairs exceed with the chosen model.
         options: how the run goes: see :class:`AdaptationOptions`. None: the defaults.
