@@ -2,15 +2,17 @@
 
 import bz2
 import doctest
+import functools
 import gzip
 import importlib
+import inspect
 import lzma
 import math
 import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -139,6 +141,37 @@ def count_rows(model: nn.Module) -> Iterator[list[int]]:
         yield passes
     finally:
         handle.remove()
+
+
+class Recorder:
+    """Remembers the arguments of functions by name, and calls them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+        self.calls: dict[str, list[dict[str, Any]]] = {}
+
+    def on(self, *places: str) -> None:
+        """Record the calls of "module:name" or "module:Class.method", in the module that calls it."""
+        for place in places:
+            name = place.rpartition(":")[2]
+            self.patch.setattr(place.replace(":", "."), self._recorded(name, pkgutil.resolve_name(place)))
+
+    def _recorded(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def called(*given: Any, **named: Any) -> Any:
+            bound = signature.bind(*given, **named)
+            bound.apply_defaults()
+            self.calls.setdefault(name, []).append(dict(bound.arguments))
+            return original(*given, **named)
+
+        return called
+
+    def one(self, name: str) -> dict[str, Any]:
+        """The arguments of the only call."""
+        (call,) = self.calls[name]
+        return call
 
 
 class Wrapped(nn.Module):

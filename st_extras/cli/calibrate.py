@@ -72,10 +72,10 @@ def calibrate(
     if picture is not None:
         _check_picture(picture, axes.figure.canvas.get_supported_filetypes())
     paths = {"after": encoder} if before is None else {"before": before, "after": encoder}
-    searched, origin = _queries(queries, query_column, text, texts, seed) if queries else (None, "")
+    searched, origin = _queries(queries, query_column, text, texts) if queries else (None, "")
     models = {name: load_any(path) for name, path in paths.items()}
     if searched is None and any(map(has_search_routes, models.values())):
-        searched, origin = _queries([], query_column, text, texts, seed)
+        searched, origin = _queries([], query_column, text, texts)
     if searched is not None:
         options.refuse_unread(context, "is not for queries and documents, which have their own", "prompt")
     bar = shows_bars(quiet, as_json)
@@ -110,7 +110,7 @@ def calibrate(
 
 
 def _queries(
-    files: Sequence[str], column: str | None, text: Sequence[str], documents: list[str], seed: int
+    files: Sequence[str], column: str | None, text: Sequence[str], documents: list[str]
 ) -> tuple[list[str], str]:
     """Return queries, and where they are from: the files given, a folder in BEIR's layout, or the documents."""
     from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, search_queries

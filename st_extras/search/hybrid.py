@@ -160,7 +160,7 @@ class HybridSearch:
         check_product(model)
         self.model = model
         self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
-        self._share = check_share(share)
+        self._share = check_share(share) if index is None else index.share
         self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
         self._folder = None if folder is None else check_folder(folder)
         if index is not None:
@@ -412,7 +412,7 @@ class HybridSearch:
             vectors = comparable(self.model, given[documents.places])
         similarity = self.model.similarity_fn_name
         return SearchIndex(
-            documents.ids, cut, keys, vectors, BM25(texts), encoder, similarity, words, documents.digest()
+            documents.ids, cut, keys, vectors, BM25(texts), encoder, similarity, words, documents.digest(), self._share
         )
 
     def _check_kept(self, earlier: SearchIndex, pieces: Sequence[str], rows: Numbers) -> None:

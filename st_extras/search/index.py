@@ -74,6 +74,7 @@ class SearchIndex:
         similarity: "cosine" or "dot".
         passage_words: words of a passage; None: documents stay whole.
         digest: of ids and texts of the documents.
+        share: how far the scores of BM25 spread after weighting, relative to the encoder's.
         bm25_weight: of BM25 beside the encoder.
         weight_source: whether the weight was given, or found from queries or from sentences of the documents.
     """
@@ -87,6 +88,7 @@ class SearchIndex:
     similarity: str
     passage_words: int | None
     digest: str
+    share: float
     bm25_weight: float = 0.0
     weight_source: WeightSource = "given"
 
@@ -169,6 +171,7 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
             "bm25": by_words,
             "passages": index.passage_words,
             "digest": index.digest,
+            "share": index.share,
             "bm25_weight": index.bm25_weight,
             "weight_source": index.weight_source,
             "similarity": index.similarity,
@@ -224,6 +227,7 @@ def _read(path: Path, about: dict[str, Any]) -> SearchIndex:
         about["similarity"],
         about["passages"],
         about["digest"],
+        about["share"],
         about["bm25_weight"],
         about["weight_source"],
     )

@@ -1,6 +1,5 @@
 """``adapt_search``: what queries and documents become, what is compared, what is saved."""
 
-import inspect
 import json
 import sys
 import time
@@ -14,18 +13,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 
 from st_extras.adaptation import adapt_search, search, search_transforms
-from st_extras.adaptation import run as adaptation_run
 from st_extras.adaptation.corpus import sample_texts
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, search_queries
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
-from st_extras.encoders.embedding_store import EmbeddingStore
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import first_documents
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
 from tests.adaptation.texts import quiet
-from tests.helpers import differing, snapshot
+from tests.helpers import Recorder, differing, snapshot
 
 JUDGED = RetrievalTask(
     {"not judged": "a cat"} | dict(zip("abcdefgh", QUERIES, strict=False)),
@@ -278,6 +275,7 @@ def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkey
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen is not None
     assert found.texts.used == len(set(DOCUMENTS)) - 2
+    assert f"from {found.texts.used} documents" in (tmp_path / "README.md").read_text()
 
 
 def test_prompts_by_other_names_are_saved_by_the_usual_ones(make_encoder, tmp_path, accepting):
@@ -316,66 +314,62 @@ def test_an_interrupted_run_encodes_nothing_again_and_ends_the_same(still_encode
 # --- settings ---
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> dict[str, list[dict[str, Any]]]:
-    """Let functions note the arguments that they are called with, by name."""
-    calls: dict[str, list[dict[str, Any]]] = {name: [] for _, name in places}
-
-    def watch(place: Any, name: str) -> None:
-        original = getattr(place, name)
-
-        def noting(*given: Any, **options: Any) -> Any:
-            bound = inspect.signature(original).bind(*given, **options)
-            bound.apply_defaults()
-            calls[name].append(bound.arguments)
-            return original(*given, **options)
-
-        monkeypatch.setattr(place, name, noting)
-
-    for place, name in places:
-        watch(place, name)
-    return calls
-
-
 @pytest.mark.parametrize("keep_index", [False, True])
 def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, monkeypatch, accepting, keep_index):
-    calls = recorded(
-        monkeypatch,
-        (adaptation_run, "sample_texts"),
-        (search, "both_sides"),
-        (search, "write_searches"),
-        (search, "BM25"),
-        (EmbeddingStore, "encode"),
+    recorder = Recorder(monkeypatch)
+    recorder.on(
+        "st_extras.adaptation.run:sample_texts",
+        "st_extras.adaptation.search:both_sides",
+        "st_extras.adaptation.search:write_searches",
+        "st_extras.adaptation.search:hybrid_weight",
+        "st_extras.adaptation.search:add_card_line",
+        "st_extras.adaptation.search_transforms:neighbor_directions",
+        "st_extras.adaptation.search_transforms:ridge_slope",
+        "st_extras.encoders.embedding_store:EmbeddingStore.encode",
+        "st_extras.text.term_weights:BM25.__init__",
     )
     began = time.perf_counter()
     settings = {"seed": 7, "batch_size": 5, "limit": 777, "minutes": 50, "language": "english"}
     found = run(still_encoder, tmp_path, keep_index=keep_index, **settings)
-    (sampled,) = calls["sample_texts"]
+    sampled = recorder.one("sample_texts")
     assert (sampled["limit"], sampled["seed"], sampled["name"]) == (777, 7, "documents")
-    (fitted,) = calls["both_sides"]
-    assert fitted["seed"] == 7
+    fitted = recorder.one("both_sides")
+    assert fitted["seed"] == recorder.one("neighbor_directions")["seed"] == 7
     assert fitted["transforms"] == (QUERIES_ALONE if keep_index else BOTH_SIDES)
-    (index,) = calls["BM25"]
+    index = recorder.one("BM25.__init__")
     assert (sorted(index["documents"]), index["language"]) == (sorted(DOCUMENTS), "english")
-    queries, documents = calls["encode"]
+    queries, documents = recorder.calls["EmbeddingStore.encode"]
+    assert not any(one["show_progress_bar"] for one in (queries, documents))
     assert [one["route"] for one in (queries, documents)] == ["query", "document"]
     assert [one["batch_size"] for one in (queries, documents)] == [5, 5]
     assert queries["deadline"] == np.inf  # they are all encoded
     assert documents["deadline"] - began == pytest.approx(0.6 * 50 * 60, abs=60)
-    (shown,) = calls["write_searches"]
+    shown = recorder.one("write_searches")
     assert shown["seed"] == 7
     texts = shown["queries"], shown["documents"]
     for side, model in (("before", still_encoder), ("after", found.model)):
         sides = (unit(model, role, of) for role, of in zip(("query", "document"), texts, strict=True))
         assert (shown[side].numpy() == first_documents(*sides, 3)).mean() > 0.95, side
     assert not torch.equal(shown["before"], shown["after"])
+    weighed, line = recorder.one("hybrid_weight"), recorder.one("add_card_line")
+    for role, side in zip(("query", "document"), ("of_queries", "of_documents"), strict=True):
+        of = texts[0] if role == "query" else texts[1]
+        np.testing.assert_allclose(weighed[side], unit(found.model, role, of), atol=1e-4)
+    assert (line["documents"], line["details"].bm25_weight) == (found.texts.used, found.details.bm25_weight)
+    if keep_index:
+        stored = unit(still_encoder, "document", texts[1])
+        for call in recorder.calls["ridge_slope"]:
+            np.testing.assert_allclose(call["rows"], stored, atol=1e-5)
 
 
 def test_judged_documents_are_encoded_whatever_the_time(still_encoder, tmp_path, monkeypatch):
-    calls = recorded(monkeypatch, (EmbeddingStore, "encode"))
+    recorder = Recorder(monkeypatch)
+    recorder.on("st_extras.encoders.embedding_store:EmbeddingStore.encode")
     run(still_encoder, tmp_path, dev=JUDGED)
-    assert [one["deadline"] < np.inf for one in calls["encode"]] == [False, True, False, False]
-    assert list(calls["encode"][2]["texts"]) == QUERIES[:8]
-    assert list(calls["encode"][3]["texts"]) == list(JUDGED.documents.values())
+    calls = recorder.calls["EmbeddingStore.encode"]
+    assert [one["deadline"] < np.inf for one in calls] == [False, True, False, False]
+    assert list(calls[2]["texts"]) == QUERIES[:8]
+    assert list(calls[3]["texts"]) == list(JUDGED.documents.values())
 
 
 def test_a_weight_is_that_of_all_documents_or_none(still_encoder, tmp_path, accepting):

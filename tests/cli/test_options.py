@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,6 +25,7 @@ from st_extras.evaluation.geometry import MovedThreshold
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, options, parsed
+from tests.helpers import write
 
 
 class Model(NamedTuple):
@@ -380,3 +382,23 @@ def test_defaults_are_those_of_python(run, calls, line):
         for name in {*arguments} - given:
             default = calls.defaults.get((call, name), inspect.Parameter.empty)
             assert default is inspect.Parameter.empty or arguments[name] in (default, {}), (call, name)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "search enc beir --queries q.txt --json",
+        "adapt-search enc beir -o there --queries q.txt --json",
+        "calibrate enc beir --queries q.txt --json",
+    ],
+)
+def test_the_queries_that_are_given_count_and_not_those_of_the_folder(run, calls, line):
+    for name in ("corpus", "queries"):
+        write(Path(f"beir/{name}.jsonl"), '{"_id": "a", "text": "one"}\n')
+    ran(run, calls, line)
+    assert [*map(str, np.ravel(calls.arrived("sources")))].count("q.txt") == 1
+    assert not [source for source in calls.arrived("sources") if "queries.jsonl" in str(source)]
+    calls.seen.clear()
+    ran(run, calls, line.replace(" --queries q.txt", " a" if line.startswith("search") else ""))
+    reads = line.startswith(("search", "adapt-search"))  # calibrate asks the encoder first whether it has routes
+    assert bool([source for source in calls.arrived("sources") if "queries.jsonl" in str(source)]) == reads

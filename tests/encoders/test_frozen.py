@@ -18,6 +18,7 @@ from st_extras.encoders.frozen import FrozenEncoder
 from tests.architectures.encoders import build
 from tests.encoders.test_templates import TURNS, with_template
 from tests.fixtures import vocabulary
+from tests.helpers import Recorder
 
 Maker = Callable[..., SentenceTransformer]
 
@@ -35,6 +36,15 @@ def test_frozen_encoder_has_no_dropout_no_gradients_and_is_hidden(make_encoder, 
     assert not frozen.state_dict()
     with pytest.raises(ValueError, match="self"):
         FrozenEncoder(model, model)
+
+
+def test_a_guide_is_loaded_to_the_device_of_the_trained_model(encoder, make_encoder, tmp_path, monkeypatch):
+    make_encoder(seed=1).save(str(tmp_path))
+    recorder = Recorder(monkeypatch)
+    recorder.on("st_extras.encoders.frozen:load_encoder")
+    assert FrozenEncoder(tmp_path, encoder).name == str(tmp_path)
+    loaded = recorder.one("load_encoder")
+    assert (loaded["path"], loaded["device"]) == (tmp_path, str(encoder.device))
 
 
 def with_other_ids(model: SentenceTransformer) -> SentenceTransformer:

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from st_extras.encoders.structure import has_search_routes
 from st_extras.evaluation.geometry import moved_threshold, sorted_cosines, unrelated_cosines
-from st_extras.evaluation.unrelated_pairs import encode_pairs
+from st_extras.evaluation.unrelated_pairs import UnrelatedPairs, encode_pairs
 from tests.helpers import draw
 
 
@@ -109,6 +109,21 @@ def test_queries_and_documents_by_their_routes(routed, still_encoder):
     assert pairs.related[-1].all()
     expected = unrelated_cosines(pairs.texts["it"], queries=pairs.queries["it"], related=pairs.related)
     assert pairs.cosines()["it"] == expected
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_threshold_moves_from_the_encoder_before_to_the_one_after(asked):
+    texts = {"after": draw(90, 5, seed=1), "before": draw(90, 6)}
+    queries = {"after": draw(60, 5, seed=3), "before": draw(60, 6, seed=2)} if asked else None
+    related = draw(60, 90, seed=4) > 1 if asked else None
+    pairs = UnrelatedPairs(texts, queries, related)
+    both = (queries["before"], queries["after"]) if queries else None
+    expected = moved_threshold(0.2, texts["before"], texts["after"], queries=both, related=related)
+    assert pairs.moved_threshold(0.2) == expected
+    if queries:
+        cosines = {name: unrelated_cosines(texts[name], queries=queries[name], related=related) for name in texts}
+        assert pairs.cosines() == cosines
+        assert UnrelatedPairs(texts, queries).moved_threshold(0.2) != expected
 
 
 def test_texts_with_a_prompt(still_encoder):

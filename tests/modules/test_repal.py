@@ -10,6 +10,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_extras.modules import RepALPostProcessor, load
+from tests.helpers import Recorder
 from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
 from tests.modules.test_routers import routed
 
@@ -104,6 +105,21 @@ def test_tune_encodes_once_and_never_loses_to_plain(still_encoder):
         assert evaluator(model)["spearman_cosine"] == pytest.approx(expected, abs=2e-3)
     only = attached[2].tune(pairs, scores, lambda_1_grid=np.array([0.3]), lambda_2_grid=[9.0])
     assert only.settings == 4  # zeros too
+
+
+def test_the_settings_of_tune_arrive(still_encoder, monkeypatch):
+    pairs, scores = pairs_and_scores()
+    processor, groups = attach(still_encoder)[2], ["a", "b"] * (len(pairs) // 2)
+    recorder = Recorder(monkeypatch)
+    recorder.on("st_extras.modules.pipeline:stream_embeddings", "st_extras.modules.lambda_search:search_lambdas")
+    grids = {"lambda_1_grid": [0.5], "lambda_2_grid": [0.2, 0.7]}
+    result = processor.tune(pairs, scores, **grids, groups=groups, batch_size=5, show_progress_bar=True)
+    encoded, searched = recorder.one("stream_embeddings"), recorder.one("search_lambdas")
+    assert (encoded["batch_size"], encoded["show_progress_bar"]) == (5, True)
+    assert grids | {"groups": groups, "scores": scores} == {
+        name: searched[name] for name in (*grids, "groups", "scores")
+    }
+    assert (processor.lambda_1, processor.lambda_2) == (result.lambda_1, result.lambda_2)
 
 
 def test_tune_takes_the_pairs_mean_of_an_unfitted_module(still_encoder):
