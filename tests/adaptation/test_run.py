@@ -67,7 +67,7 @@ def test_an_interruption_or_error_leaves_what_was_encoded(still_encoder, tmp_pat
     failed(still_encoder, out, error)
     kept = stored(out)
     assert len(kept) == 1
-    with pytest.raises(ValueError, match="set overwrite=True or resume=True"):
+    with pytest.raises(ValueError, match="set resume=True to continue it, or overwrite=True to discard it"):
         opened(still_encoder, out)
     encoded: list[int] = []
     with pytest.MonkeyPatch.context() as patch, opened(still_encoder, out, resume=True) as job:
@@ -133,7 +133,7 @@ def test_options_that_are_refused_and_what_becomes_of_others():
         for value in values:
             with pytest.raises(ValueError, match=rf"^{name} must .*\.$"):
                 AdaptationOptions(**{name: value})
-    options = AdaptationOptions(limit=600.0, batch_size=np.float64(8))  # type: ignore[arg-type]
+    options = AdaptationOptions(limit=np.int64(600), batch_size=np.int32(8))  # type: ignore[arg-type]
     assert [type(value) for value in (options.limit, options.batch_size)] == [int, int]
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.limit = 3  # type: ignore[misc]
