@@ -62,7 +62,7 @@ def test_the_index_takes_them_and_the_wheel_works_without_the_repository(built, 
     install = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path / "site"))
     _run(sys.executable, *install, str(built[1]))
     code = "import st_extras, sys; from st_extras.cli.app import main; print(st_extras.__file__); main()"
-    words = (sys.executable, "-c", code, "demo", "--files", "samples")
+    words = (sys.executable, "-c", code, "demo", "samples")
     first, *_ = _run(*words, folder=tmp_path, PYTHONPATH=str(tmp_path / "site")).splitlines()
     assert first == f"{tmp_path / 'site' / 'st_extras' / '__init__.py'}"
     assert len((tmp_path / "samples" / "sentences.txt").read_text(encoding="utf8").splitlines()) > 3000

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import st_extras
+from st_extras.samples import write_samples
 from tests.packaging.project import EXTRAS, PROJECT, PYPROJECT, ROOT
 
 WORKFLOWS = {path.stem: path.read_text(encoding="utf8") for path in sorted((ROOT / ".github/workflows").glob("*.yml"))}
@@ -18,12 +19,15 @@ RIGHTS = {"docs": {"id-token": "write", "pages": "write"}, "release": {"id-token
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_workflow_names_what_exists_and_may_do_no_more_than_it_needs(name):
+def test_a_workflow_names_what_exists_and_may_do_no_more_than_it_needs(name, tmp_path):
     jobs = PARSED[name]["jobs"]
     steps = [step for job in jobs.values() for step in job["steps"]]
     words = " ".join(step.get("run", "") for step in steps).split()
     files = [word.strip("'\"") for word in words if re.search(r"^[\w.-]+(/[\w.-]+)+$|\.(py|toml|txt|sh|cfg)$", word)]
-    assert [file for file in files if not file.startswith("dist/") and not (ROOT / file).exists()] == []
+    if "st-extras demo samples" in " ".join(words):
+        write_samples(tmp_path / "samples")
+    there = [file for file in files if (ROOT / file).exists() or (tmp_path / file).exists()]
+    assert [file for file in files if not file.startswith("dist/") and file not in there] == []
     extras = re.findall(r"(?:\.|st-extras)\[([\w,]+)\]", " ".join(words))
     assert {extra for names in extras for extra in names.split(",")} <= EXTRAS.keys()
     uses = re.findall(r"uses: (.*)", WORKFLOWS[name])
