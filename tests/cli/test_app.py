@@ -62,7 +62,7 @@ def test_the_list_of_commands_begins_with_what_most_users_want(run):
     [
         (("adapt", "ENC", "seed=1.txt", "-o", "out"), "'seed=1.txt'"),
         (("adapt", "ENC", "text must be", "TEXT", "resume=True.txt", "-o", "out"), "'resume=True.txt'"),
-        (("evaluate", "seed=1/overwrite=True"), "'seed=1/overwrite=True'"),
+        (("evaluate", "seed=1/overwrite=True", "--sts", "STS"), "'seed=1/overwrite=True'"),
         (("adapt", "ENC", "rows.jsonl", "-o", "out"), "['seed=3', 'model is 1 and was 2']"),
         (("search", "ENC", "TEXT", "a", "--queries", "top_k=3.txt"), "--queries does not go with QUERY"),
         (("search", "ENC", "TEXT", "--queries", "top_k=3.txt"), "'top_k=3.txt'"),
