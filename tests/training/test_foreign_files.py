@@ -77,7 +77,7 @@ def raising(error: Exception, after: int = 0) -> Callable[..., Any]:
     return fail
 
 
-forward = SentenceTransformer.forward
+forward, save = SentenceTransformer.forward, SentenceTransformer.save
 
 
 def half_saved(model: SentenceTransformer, path: str, *_: Any, **__: Any) -> None:
@@ -85,11 +85,18 @@ def half_saved(model: SentenceTransformer, path: str, *_: Any, **__: Any) -> Non
     raise KeyError("saving")
 
 
+def result_half_saved(model: SentenceTransformer, path: str, *arguments: Any, **options: Any) -> None:
+    if Path(path).name != "model":  # a checkpoint
+        return save(model, path, *arguments, **options)
+    return half_saved(model, path)
+
+
 FAULTS: dict[str, Callable[[], Any]] = {
     "text": lambda: None,
     "encoding, at once": lambda: (SentenceTransformer, "forward", raising(KeyError("encoding"))),
     "encoding, later": lambda: (SentenceTransformer, "forward", raising(KeyError("encoding"), after=1)),
-    "saving": lambda: (SentenceTransformer, "save", half_saved),
+    "saving": lambda: (SentenceTransformer, "save", result_half_saved),
+    "saving, a checkpoint": lambda: (SentenceTransformer, "save", half_saved),
     "reporting": lambda: (OutputFolder, "_put_in_place", raising(KeyError("reporting"))),
     "renaming": lambda: (os, "rename", raising(KeyError("renaming"))),
 }
@@ -101,6 +108,8 @@ FAULTS: dict[str, Callable[[], Any]] = {
 def test_a_job_that_fails_leaves_all_as_it_was(encoder, tmp_path, monkeypatch, entrance, stage, earlier):
     if entrance is refine and stage not in ("saving", "reporting", "renaming"):
         pytest.skip("saving a model neither reads texts nor encodes")
+    if entrance is not train and stage == "saving, a checkpoint":
+        pytest.skip("only a training has checkpoints")
     plant(tmp_path)
     out = tmp_path / "out"
     if earlier == "a result":
@@ -116,6 +125,6 @@ def test_a_job_that_fails_leaves_all_as_it_was(encoder, tmp_path, monkeypatch, e
         entrance(encoder, texts, out, overwrite=True)
     left = {path: content for path, content in contents(tmp_path).items() if "out.unfinished" not in path.parts}
     assert left == before
-    saved = (("saving", adapt_it), ("encoding, later", train))  # a part, and a checkpoint after the first of two steps
+    saved = {("saving", train), ("saving", adapt_it), ("encoding, later", train)}  # a checkpoint, a part, a checkpoint
     resumable = stage in ("reporting", "renaming") or (stage, entrance) in saved
     assert (tmp_path / "out.unfinished").exists() == resumable
