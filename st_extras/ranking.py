@@ -73,10 +73,19 @@ def highest(scores: NDArray[Any], count: int) -> Numbers:
     return found
 
 
-def first_documents(queries: Floats, documents: Floats, count: int) -> Numbers:
-    """Return the numbers (Q, min(``count``, N)) of the documents (N, D) that each query (Q, D) finds first."""
-    found = [highest(scores, count) for _, scores in score_blocks(queries, documents)]
-    return np.concatenate([np.empty((0, min(count, len(documents))), dtype=np.int64), *found])
+def first_documents(queries: Floats, documents: Floats, count: int, passages: Passages | None = None) -> Numbers:
+    """Return the numbers (Q, min(``count``, N)) of the documents that each query (Q, D) finds first.
+
+    Args:
+        queries: (Q, D).
+        documents: (N, D); with passages those, (P, D).
+        count: how many.
+        passages: of each document, whose best one counts. None: the documents are whole.
+    """
+    best: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray if passages is None else passages.best
+    found = [highest(best(scores), count) for _, scores in score_blocks(queries, documents)]
+    total = len(documents) if passages is None else len(passages.first) - 1
+    return np.concatenate([np.empty((0, min(count, total)), dtype=np.int64), *found])
 
 
 # --- queries ---

@@ -106,15 +106,15 @@ SENTENCES = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCU
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("queries", [QUERIES, "documents"], ids=["given", "made"])
 def test_search_adaptation_and_evaluation_find_one_weight(still_encoder, tmp_path, monkeypatch, similarity, queries):
-    """For the same model, documents and queries, in whatever order, of more queries than are used."""
+    """For the same model, documents and queries, in whatever order, of more queries than are used; some are cut."""
     monkeypatch.setattr(ranking, "MOST_QUERIES", 30)
     still_encoder.similarity_fn_name = similarity
     found = adapt_search(still_encoder, SENTENCES, tmp_path, queries=queries, **quiet())
     given = None if queries == "documents" else queries[::-1]
-    search = HybridSearch(found.model, SENTENCES, queries=given, passages=None)
+    search = HybridSearch(found.model, SENTENCES, queries=given)
     assert found.details.bm25_weight == pytest.approx(search.bm25_weight, rel=1e-5)
     weights: list[float] = []
-    spy = lambda *given: weights.append(hybrid_weight(*given)) or weights[-1]  # noqa: E731
+    spy = lambda *given, **more: weights.append(hybrid_weight(*given, **more)) or weights[-1]  # noqa: E731
     monkeypatch.setattr(retrieval, "hybrid_weight", spy)
     scored = queries_from_documents(SENTENCES) if given is None else given
     task = RetrievalTask(

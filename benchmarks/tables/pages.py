@@ -75,6 +75,7 @@ TABLES: dict[str, Declared] = {
     "hybrid-minilm": search.HYBRID["minilm"],
     "hybrid-mpnet": search.HYBRID["mpnet"],
     "hybrid-shares": search.share_table,
+    "passages": search.passages_table,
     "search-minilm": search.ADAPTED["minilm"],
     "search-mpnet": search.ADAPTED["mpnet"],
     "search-regret": search.regret_table,

@@ -108,6 +108,28 @@ def share_table() -> Table:
     return of_texts("mean (lowest)", rows)
 
 
+_LONG = {"long-pubmedqa": "PubMedQA, joined", "long-cran": "Cranfield, joined"}
+_CUT = {
+    "whole + BM25": "start + BM25",
+    "**80 words, step 60 + BM25**": "80 words, step 60 + BM25",
+    "the same, halfway to the mean": "80 words, step 60, mean + BM25",
+    "110 words, step 80 + BM25": "110 words, step 80 + BM25",
+    "150 words, step 110 + BM25": "150 words, step 110 + BM25",
+}
+
+
+def passages_table() -> Table:
+    """Return the table of passages: what cutting long documents gains on collections of short and of long ones."""
+    rows: dict[str, dict[str, str]] = {}
+    for record in records("passages"):
+        name = record["collection"]
+        found = {"words": f"{record['words']:.0f}", "cut": f"{record['longer']:,} of {record['documents']:,}"}
+        found["base model"] = f"{record['rows']['start']['ndcg@10']:.2f}"
+        found |= {label: f"{record['rows'][row]['difference']:+.2f}" for label, row in _CUT.items()}
+        rows[(COLLECTIONS | _LONG)[name]] = found
+    return of_texts("collection", rows)
+
+
 TOLERANCES = (0.0, 1.0, 2.0)
 """Standard errors by which the label-free score lets a transform be worse than the base model; ``adapt`` has 1."""
 MAY_LOSE = 0.3

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from st_extras.checks import shown
+from st_extras.encoders.passages import Passages
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.functional import row_blocks
 from st_extras.ranking import Floats, Numbers, highest, queries_from_documents, sample_queries, score_blocks
@@ -59,13 +60,21 @@ class PseudoRelevanceComparison:
     Args:
         index: BM25 of N documents.
         queries: Q texts.
-        base: (Q, D) queries and (N, D) documents by the base model, compared by inner product.
+        base: (Q, D) queries and (P, D) passages of documents by the base model, compared by inner product.
+        passages: of each document, whose best one counts. None: the documents are whole.
 
     Attributes:
         compared: numbers of the queries that share a word with a document; the others have no pseudo-relevant one.
     """
 
-    def __init__(self, index: BM25, queries: Sequence[str], base: tuple[Floats, Floats]) -> None:
+    def __init__(
+        self,
+        index: BM25,
+        queries: Sequence[str],
+        base: tuple[Floats, Floats],
+        passages: Passages | None = None,
+    ) -> None:
+        self._passages = passages
         targets = [np.empty((0, _FIRST), dtype=np.int64)]
         for rows in row_blocks(len(queries), len(base[1])):
             scores = index.scores(queries[rows])
@@ -81,7 +90,7 @@ class PseudoRelevanceComparison:
 
         Args:
             queries: (Q, D) their embeddings after a transform, of length 1.
-            documents: (N, D) likewise.
+            documents: (P, D) likewise, of their passages.
         """
         changes = self._average_precisions(queries, documents) - self._base
         return float(changes.mean()), float(changes.std(ddof=1) / len(changes) ** 0.5)
@@ -89,7 +98,11 @@ class PseudoRelevanceComparison:
     def _average_precisions(self, queries: Floats, documents: Floats) -> NDArray[np.float64]:
         """Return the average precision of each of the J compared queries, (J,)."""
         blocks = score_blocks(queries[self.compared], documents)
-        found = [average_precision(scores, self._targets[rows]) for rows, scores in blocks]
+        cut = self._passages
+        found = [
+            average_precision(scores if cut is None else cut.best(scores), self._targets[rows])
+            for rows, scores in blocks
+        ]
         return np.concatenate([np.empty(0), *found])
 
 
@@ -98,13 +111,15 @@ class JudgedQueries:
 
     Args:
         task: its documents are searched for its queries.
-        base: (Q, D) queries and (N, D) documents of the task by the base model, compared by inner product.
+        base: (Q, D) queries and (P, D) passages of the task's documents by the base model, compared by inner product.
+        passages: of each document, whose best one counts.
 
     Attributes:
         score: of the base model.
     """
 
-    def __init__(self, task: RetrievalTask, base: tuple[Floats, Floats]) -> None:
+    def __init__(self, task: RetrievalTask, base: tuple[Floats, Floats], passages: Passages) -> None:
+        self._passages = passages
         self._evaluator = RetrievalEvaluator(task)
         self.score = self._ndcg(*base)
 
@@ -113,7 +128,8 @@ class JudgedQueries:
         return self._ndcg(queries, documents) - self.score, None
 
     def _ndcg(self, queries: Floats, documents: Floats) -> float:
-        hits = [hit for _, scores in score_blocks(queries, documents) for hit in self._evaluator.rank(scores)]
+        blocks = score_blocks(queries, documents)
+        hits = [hit for _, scores in blocks for hit in self._evaluator.rank(self._passages.best(scores))]
         return 100 * float(self._evaluator.compute_metrics(hits)["ndcg@k"][10])
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
@@ -44,6 +45,13 @@ from st_extras.adaptation.search_transforms import (
 )
 from st_extras.checks import check_bool, check_instance
 from st_extras.encoders.embedding_store import PART
+from st_extras.encoders.passages import (
+    PASSAGE_WORDS,
+    Passages,
+    check_passages,
+    cut_documents,
+    warn_of_long_ones,
+)
 from st_extras.evaluation import RetrievalTask
 from st_extras.functional import unit_rows
 from st_extras.modules.neighbor_directions import TooFewDifferentError
@@ -64,6 +72,7 @@ def adapt_search(
     dev: RetrievalTask | None = None,
     keep_index: bool = False,
     language: str | None = None,
+    passages: int | None = PASSAGE_WORDS,
     options: AdaptationOptions | None = None,
 ) -> Adaptation[SearchDetails]:
     """Refine an encoder for searching a collection, without relevance judgements, or leave it unchanged; save it.
@@ -89,6 +98,8 @@ def adapt_search(
         keep_index: change the route of queries alone, so that stored document embeddings stay valid. Not for an encoder
             that compares by dot product, unless its document embeddings have length 1.
         language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`.
+        passages: words of a passage, of documents that the encoder would not read whole: the best one counts, as in
+            :class:`~st_extras.search.HybridSearch`. None: it reads their beginning.
         options: how the run goes: see :class:`AdaptationOptions`. Its deadline and its ``limit`` hold for documents; of
             the queries, at most 1,000 are used, and all of these are encoded. None: the defaults.
 
@@ -119,18 +130,24 @@ def adapt_search(
     check_bool("keep_index", keep_index)
     require_bm25s()
     check_language(language)
+    words = check_passages(passages)
     with AdaptationRun(model, output, options) as run:
         sample = run.sample(documents, "documents")
         wanted, made = search_queries(queries, sample.texts)
         if reason := why_not_enough(sample.texts, wanted, made):
             return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(wanted), made))
+        if words is None:
+            warn_of_long_ones(model, sample.texts)
+        cut = cut_documents(model, sample.texts, words)
+        pieces = cut.texts(sample.texts)
         if keep_index and model.similarity_fn_name == "dot":
-            _check_lengths(run.encode(sample.texts[:PART], route="document"))
+            _check_lengths(run.encode(pieces[:PART], route="document"))
+        fewest = int(cut.first[min(FEWEST_DOCUMENTS, len(sample.texts))])  # passages of as many documents
         encoded = (
             run.encode(wanted, route="query", label="Encoding queries"),
-            run.encode_sample(sample.texts, FEWEST_DOCUMENTS, route="document", label="Encoding documents"),
+            run.encode_sample(pieces, fewest, route="document", label="Encoding documents"),
         )
-        collection = Collection.of(model, (wanted, sample.texts), encoded, language)
+        collection = Collection.of(model, (wanted, sample.texts), cut, encoded, language)
         summary = summarize(sample, collection.documents)
         details = SearchDetails(len(collection.queries), made)
         if reason := collection.why_not_enough():
@@ -146,13 +163,18 @@ def adapt_search(
         if candidates and dev is not None:
             gain_measure = _JUDGED
             judged = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
-            of_dev = run.encode(judged, route="query"), run.encode(list(dev.documents.values()), route="document")
-            judgements = JudgedQueries(dev, (comparable(model, of_dev[0]), comparable(model, of_dev[1])))
+            documents_of_dev = list(dev.documents.values())
+            cut_dev = cut_documents(model, documents_of_dev, words)
+            pieces_of_dev = cut_dev.texts(documents_of_dev)
+            of_dev = run.encode(judged, route="query"), run.encode(pieces_of_dev, route="document")
+            judgements = JudgedQueries(dev, (comparable(model, of_dev[0]), comparable(model, of_dev[1])), cut_dev)
             results = compare_candidates(judgements, candidates, of_unit_length(*of_dev))
             details = dataclasses.replace(details, dev=judgements.score)
             choice = choose(results)
         elif candidates:
-            comparison = PseudoRelevanceComparison(collection.index, collection.queries, collection.searched)
+            comparison = PseudoRelevanceComparison(
+                collection.index, collection.queries, collection.searched, collection.passages
+            )
             compared = len(comparison.compared)
             details = dataclasses.replace(details, compared=compared)
             if compared < FEWEST_QUERIES:
@@ -165,14 +187,16 @@ def adapt_search(
         name = None if choice.index is None else results[choice.index].name
         found = collection.searched if name is None else candidates[name].after(collection.unit)
         if len(collection.documents) == sample.read:  # else the weight of all documents is another one
-            weight = hybrid_weight(collection.index, collection.queries, *found)
+            weight = hybrid_weight(collection.index, collection.queries, *found, passages=collection.passages)
             details = dataclasses.replace(details, bm25_weight=weight)
         if name is None:
             return run.save_unchanged(choice.reason, summary, details, gain_measure, results)
         refined = routed(model, candidates[name])
         add_card_line(refined, name, summary.used, details)
         run.save(refined)
-        before, after = (torch.from_numpy(first_documents(*of, _SHOWN)) for of in (collection.searched, found))
+        before, after = (
+            torch.from_numpy(first_documents(*of, _SHOWN, collection.passages)) for of in (collection.searched, found)
+        )
         changed = write_searches(
             run.folder.model, collection.queries, collection.documents, before, after, run.options.seed
         )
@@ -182,18 +206,22 @@ def adapt_search(
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """Queries and documents with their embeddings by the base model; none is 0.
+    """Queries and passages of documents with their embeddings by the base model; none is 0.
 
     Attributes:
         queries: Q texts.
         documents: N texts.
-        searched: (Q, D) queries and (N, D) documents whose inner products are the base model's similarities.
+        passages: which of the P passages each document has.
+        pieces: texts of the passages.
+        searched: (Q, D) queries and (P, D) passages whose inner products are the base model's similarities.
         unit: the same with length 1, as the transforms of a :class:`Routes` take them.
         index: BM25 of the documents.
     """
 
     queries: list[str]
     documents: list[str]
+    passages: Passages
+    pieces: list[str]
     searched: Embeddings
     unit: Embeddings
     index: BM25
@@ -203,22 +231,30 @@ class Collection:
         cls,
         model: SentenceTransformer,
         texts: tuple[list[str], list[str]],
+        cut: Passages,
         encoded: tuple[Tensor, Tensor],
         language: str | None,
     ) -> Collection:
-        """Return the collection of queries and documents, of which the first n were encoded each.
+        """Return the collection of queries and of the documents all of whose passages were encoded.
 
         Args:
             model: the base model.
             texts: queries and documents.
-            encoded: (Q, D) and (n, D); a table of words gives 0 to a text of unknown ones, which is left out.
+            cut: the passages of the documents.
+            encoded: (Q, D) and (n, D) of the first n passages; a table of words gives 0 to a text of unknown ones,
+                which is left out.
             language: of BM25.
         """
         queries, of_queries = with_embedding(texts[0], encoded[0])
-        documents, of_documents = with_embedding(texts[1], encoded[1])
-        searched = comparable(model, of_queries), comparable(model, of_documents)
-        unit = of_unit_length(of_queries, of_documents)
-        return cls(queries, documents, searched, unit, BM25(documents or [""], language))
+        complete = cut.first[np.searchsorted(cut.first, len(encoded[1]), side="right") - 1]  # passages of whole ones
+        rows = np.flatnonzero((encoded[1][:complete] != 0).any(dim=1).numpy())
+        numbers, passages = cut.kept(rows)
+        documents = [texts[1][number] for number in numbers.tolist()]
+        of_passages = encoded[1][torch.from_numpy(rows)]
+        searched = comparable(model, of_queries), comparable(model, of_passages)
+        unit = of_unit_length(of_queries, of_passages)
+        index = BM25(documents or [""], language)
+        return cls(queries, documents, passages, passages.texts(documents), searched, unit, index)
 
     def why_not_enough(self) -> str | None:
         """Return what is lacking; None if nothing is."""
@@ -259,7 +295,7 @@ def propose(collection: Collection, *, keep_index: bool, made: bool, seed: int) 
     transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
     if made:
         transforms = transforms[-1:]
-    routes = both_sides(collection.documents, collection.unit, transforms, seed)
+    routes = both_sides(collection.pieces, collection.unit, transforms, seed)
     if keep_index:
         routes = queries_alone(routes, collection.unit)  # carries what the documents got over to the queries
     return {transform.name: route for transform, route in zip(transforms, routes, strict=True)}

@@ -67,6 +67,7 @@ def evaluate(
         typer.Option(help="What differences are to; default: the first encoder.", rich_help_panel=options.SEARCH),
     ] = None,
     language: options.Language = None,
+    passages: options.Passages = None,
     ranks: Annotated[
         Path | None,
         typer.Option(
@@ -103,7 +104,7 @@ def evaluate(
     if labeled is None:
         options.refuse_unread(context, "needs --labeled", "text_column", "label_column")
     if retrieval is None:
-        of_search = ("judged", "split", "baseline", "language", "ranks", "query_prompt", "document_prompt")
+        of_search = ("judged", "split", "baseline", "language", "passages", "ranks", "query_prompt", "document_prompt")
         options.refuse_unread(context, "needs --retrieval", *of_search)
     others = ("labeled", "sts", "sets", "setting")
     models = _load_each(encoder, layers, bar)
@@ -117,7 +118,8 @@ def evaluate(
         if ranks is not None and not ranks.absolute().parent.is_dir():
             raise ValueError(f"--ranks must be a file in an existing folder, got {str(ranks)!r}.")
         prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-        settings: dict[str, Any] = {"baseline": baseline, "language": language, "show_progress_bar": bar}
+        of_bm25 = {"baseline": baseline, "language": language}
+        settings: dict[str, Any] = {"passages": options.passage_words(passages), "show_progress_bar": bar} | of_bm25
         _on_search(models, task, ranks, as_json, **settings, **prompts)
     elif labeled is not None:
         options.refuse_unread(context, "does not go with --labeled, whose file is the data", *others[1:])

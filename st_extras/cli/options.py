@@ -95,6 +95,13 @@ def is_given(context: typer.Context, *names: str) -> bool:
     return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 
+def passage_words(given: int | None) -> int | None:
+    """Return the words of a passage that ``--passages`` stands for; None: documents stay whole."""
+    from st_extras.encoders.passages import PASSAGE_WORDS
+
+    return PASSAGE_WORDS if given is None else given or None
+
+
 def check_column(context: typer.Context, text: list[str]) -> None:
     """Check that something reads ``--column``.
 
@@ -283,6 +290,15 @@ Split = Annotated[
 Language = Annotated[
     str | None,
     typer.Option(help='BM25 by stems and without stop words, such as "english".', rich_help_panel=SEARCH),
+]
+Passages = Annotated[
+    int | None,
+    typer.Option(
+        help="Cut documents that the encoder would not read whole into passages of N words (default: 80); the best one "
+        "counts. 0: they stay whole.",
+        min=0,
+        rich_help_panel=SEARCH,
+    ),
 ]
 QueryPrompt = Annotated[
     str | None,

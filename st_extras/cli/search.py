@@ -67,14 +67,8 @@ def search(
             min=0,
         ),
     ] = None,
-    passages: Annotated[
-        int | None,
-        typer.Option(
-            help="Cut documents that the encoder would not read whole into passages of N words (default: 80); the best "
-            "one counts. 0: they stay whole.",
-            min=0,
-        ),
-    ] = None,
+    passages: options.Passages = None,
+    language: options.Language = None,
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
@@ -91,6 +85,7 @@ def search(
     Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index
     """
     from st_extras.search.index import holds_index
+    from st_extras.text.corpus import is_blank
     from st_extras.text.documents import read_documents, read_queries
     from st_extras.text.folders import find_search_folder
     from st_extras.text.term_weights import require_bm25s
@@ -101,33 +96,38 @@ def search(
     if queries is None:
         options.refuse_unread(context, "needs --queries", "query_column")
     given = list(query or ()) if queries is None else read_queries(queries, column=query_column)[1]
-    ids, texts = read_documents(documents, column=column)
+    read = read_documents(documents, column=column)
     unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)
     exists = index is not None and holds_index(index)
     model = load_any(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
-    settings = _Settings(index, unlabelled if bm25_weight is None else None, bm25_weight, passages, batch_size)
-    by_id = dict(zip(ids, texts, strict=True))
+    sought = unlabelled if bm25_weight is None else None
+    settings = _Settings(index, sought, bm25_weight, passages, language, batch_size)
+    by_id, title_of = read.by_id(), dict(zip(read.ids, read.titles, strict=True))
     if index is not None and exists:
         found = _followed(index, settings, model, by_id, shows_bars(quiet, as_json))
     else:
         if settings.queries is None and bm25_weight is None and folder is not None and folder.queries is not None:
             settings = replace(settings, queries=read_queries(folder.queries)[1])
         found = _made(settings, model, by_id, shows_bars(quiet, as_json))
-    about = f"{len(texts):,} documents. Score: {found.model.similarity_fn_name} + {found.bm25_weight:.4g} x BM25."
+    about = f"{len(by_id):,} documents. Score: {found.model.similarity_fn_name} + {found.bm25_weight:.4g} x BM25."
     if as_json and given:
-        searches = [_as_json(query, hits) for query, hits in _searched(found, given, top_k, by_id)]
-        print_json({"documents": len(texts), "bm25_weight": found.bm25_weight, "searches": searches})
+        searches = [
+            _as_json(query, hits, found.language) for query, hits in _searched(found, given, top_k, by_id, title_of)
+        ]
+        print_json({"documents": len(by_id), "bm25_weight": found.bm25_weight, "searches": searches})
         return
     if not as_json:
         print_line(about)
-    for asked, hits in _searched(found, given or _asked_for(), top_k, by_id):
+    for asked, hits in _searched(found, given or _asked_for(), top_k, by_id, title_of):
         if as_json:
-            print_json(_as_json(asked, hits))
+            print_json(_as_json(asked, hits, found.language))
+        elif is_blank(asked):
+            print_line("A query without text finds nothing.")
         else:
-            _print_hits(asked, hits)
+            _print_hits(asked, hits, found.language)
 
 
 class _Hit(NamedTuple):
@@ -136,11 +136,13 @@ class _Hit(NamedTuple):
     Attributes:
         score: of the document.
         id: of the document.
-        passage: text of its best passage.
+        title: of the document; "" without one.
+        passage: text of its best passage; of the first one, without the title.
     """
 
     score: float
     id: str
+    title: str
     passage: str
 
 
@@ -153,6 +155,7 @@ class _Settings:
         queries: that the weight of BM25 is found from; None: none were given for it.
         bm25_weight: as given; None: it is found, or that of the index.
         passages: words of a passage, 0 for whole documents; None: the default, or that of the index.
+        language: of BM25's stems and stop words; None: none, or that of the index.
         batch_size: texts per forward pass.
     """
 
@@ -160,12 +163,12 @@ class _Settings:
     queries: Sequence[str] | None
     bm25_weight: float | None
     passages: int | None
+    language: str | None
     batch_size: int
 
 
 def _made(settings: _Settings, model: Any, documents: Mapping[str, str], show_progress_bar: bool) -> HybridSearch:
     """Return a new search, which is saved if there is an index folder."""
-    from st_extras.encoders.passages import PASSAGE_WORDS
     from st_extras.search import HybridSearch
 
     found = HybridSearch(
@@ -173,7 +176,8 @@ def _made(settings: _Settings, model: Any, documents: Mapping[str, str], show_pr
         documents,
         queries=settings.queries,
         bm25_weight=settings.bm25_weight,
-        passages=PASSAGE_WORDS if settings.passages is None else settings.passages or None,
+        language=settings.language,
+        passages=options.passage_words(settings.passages),
         batch_size=settings.batch_size,
         show_progress_bar=show_progress_bar,
         folder=settings.index,
@@ -195,17 +199,22 @@ def _followed(
             f"--passages must be {found.passages or 0}, as {str(index)!r} was made with, got "
             f"{settings.passages}: take a new folder for --index."
         )
+    if settings.language not in (None, found.language):
+        made_with = "be left out" if found.language is None else f"be {found.language!r}"
+        raise ValueError(
+            f"--language must {made_with}, as {str(index)!r} was made, got {settings.language!r}: take a new folder "
+            "for --index."
+        )
     queries, weight = settings.queries, settings.bm25_weight
     if queries is not None and found.weight_source == "given":
         print_line(f"The weight {found.bm25_weight:.4g} of an earlier --bm25-weight stays.", to_stderr=True)
         queries = None
-    if not found.holds(documents):
-        counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
-        print_line(str(counts), to_stderr=True)
-    elif queries is not None or weight not in (None, found.bm25_weight):
-        found.set_weight(weight, queries=queries)
-    else:
+    same = found.holds(documents)
+    if same and queries is None and weight in (None, found.bm25_weight):
         return found
+    counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
+    if not same:
+        print_line(str(counts), to_stderr=True)
     found.save(index)
     return found
 
@@ -228,32 +237,46 @@ def _asked_for() -> Iterator[str]:
 
 
 def _searched(
-    found: HybridSearch, queries: Iterable[str], top_k: int, documents: Mapping[str, str]
+    found: HybridSearch,
+    queries: Iterable[str],
+    top_k: int,
+    documents: Mapping[str, str],
+    titles: Mapping[str, str],
 ) -> Iterator[tuple[str, list[_Hit]]]:
     """Yield each query with its documents, best first; queries of a list are encoded together."""
     batches: Iterable[list[str]] = [queries] if isinstance(queries, list) else ([query] for query in queries)
     for batch in batches:
         for query, hits in zip(batch, found.search(batch, top_k), strict=True):
-            yield query, [_read_hit(hit, documents) for hit in hits]
+            yield query, [_read_hit(hit, documents, titles) for hit in hits]
 
 
-def _read_hit(hit: Hit, documents: Mapping[str, str]) -> _Hit:
+def _read_hit(hit: Hit, documents: Mapping[str, str], titles: Mapping[str, str]) -> _Hit:
     key, (start, end) = str(hit["corpus_id"]), hit["passage"]
-    return _Hit(hit["score"], key, documents[key][start:end])
+    title = titles[key]  # the document begins with it
+    return _Hit(hit["score"], key, title, documents[key][max(start, len(title)) : end].strip())
 
 
-def _as_json(query: str, hits: Sequence[_Hit]) -> dict[str, Any]:
+def _as_json(query: str, hits: Sequence[_Hit], language: str | None) -> dict[str, Any]:
     rows = [
-        {"rank": rank, "score": round(hit.score, 6), "id": hit.id, "snippet": _snippet(hit.passage, query)}
+        {
+            "rank": rank,
+            "score": round(hit.score, 6),
+            "id": hit.id,
+            "title": hit.title,
+            "snippet": _snippet(hit.passage, query, language),
+        }
         for rank, hit in enumerate(hits, start=1)
     ]
     return {"query": query, "hits": rows}
 
 
-def _print_hits(query: str, hits: Sequence[_Hit]) -> None:
+def _print_hits(query: str, hits: Sequence[_Hit], language: str | None) -> None:
     """Print the documents of a query as a table as wide as the terminal: texts are cut, ids go on on the next line."""
     console = table_console()
-    cells = [(str(rank), f"{hit.score:.4f}", hit.id, hit.passage) for rank, hit in enumerate(hits, start=1)]
+    cells = [
+        (str(rank), f"{hit.score:.4f}", hit.id, f"{hit.title} {hit.passage}".strip())
+        for rank, hit in enumerate(hits, start=1)
+    ]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(("#", "score", "id"))]
     widths[2] = min(widths[2], _LONGEST_ID)
     width = max(1, console.width - sum(widths) - _BETWEEN)
@@ -263,14 +286,15 @@ def _print_hits(query: str, hits: Sequence[_Hit]) -> None:
     table.add_column("id", overflow="fold", width=widths[2])
     table.add_column("text", no_wrap=True, ratio=1)
     for rank, score, key, text in cells:
-        table.add_row(rank, score, Text(_without_controls(key)), _marked(text, query, width, console.is_terminal))
+        shown = _marked(text, query, width, console.is_terminal, language)
+        table.add_row(rank, score, Text(_without_controls(key)), shown)
     console.print(table)
 
 
-def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
+def _marked(text: str, query: str, width: int, terminal: bool, language: str | None = None) -> Text:
     """Return the text on one line with the words of the query in bold, in files between asterisks."""
     line = _without_controls(text[:_SHOWN])
-    start, spans = _best_window(line, query, width)
+    start, spans = _best_window(line, query, width, language)
     shown = Text("…" if start else "")
     for first, last in spans:
         shown.append(line[start:first])
@@ -279,23 +303,26 @@ def _marked(text: str, query: str, width: int, terminal: bool) -> Text:
     return shown.append(line[start:])
 
 
-def _snippet(text: str, query: str) -> str:
+def _snippet(text: str, query: str, language: str | None) -> str:
     """Return the part of a text on one line where most different words of the query stand."""
     line = _without_controls(text[:_SHOWN])
-    start, _ = _best_window(line, query, _SNIPPET)
+    start, _ = _best_window(line, query, _SNIPPET, language)
     end = start + _SNIPPET
     return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
 
 
-def _best_window(line: str, query: str, width: int) -> tuple[int, list[tuple[int, int]]]:
+def _best_window(line: str, query: str, width: int, language: str | None) -> tuple[int, list[tuple[int, int]]]:
     """Return where most different words of the query stand within ``width``, and the words from there on.
 
-    English stop words do not count if the query has other words.
+    Words of a language match by their stems, as in BM25. English stop words do not count if the query has other words.
     """
     from st_extras.text.term_weights import search_words
     from st_extras.text.words import english_stop_words, find_all_words, find_words
 
     words, stop_words = [*search_words(query), *find_all_words(query)], english_stop_words()
+    if language is not None:
+        stems = {*search_words(query, language)}
+        words = [word for word in find_all_words(line) if not stems.isdisjoint(search_words(word, language))]
     spans = find_words(line, [word for word in words if word.casefold() not in stop_words] or words)
 
     def words_from(start: int) -> int:

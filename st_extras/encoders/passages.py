@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -12,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from st_extras.checks import check_count
 from st_extras.encoders.prompts import prompt_for
 from st_extras.text.corpus import WORD
 
+logger = logging.getLogger(__name__)
 PASSAGE_WORDS = 80
 """Words of a passage: what search cuts long documents into, unless it is told otherwise."""
+_FEWEST_WORDS, _MOST_WORDS = 4, 10_000  # of a passage
 _FEWEST_TOKENS = 2  # that an encoder must have room for, for each word of a passage
 _COUNTED = 1000  # texts that are tokenized at a time
 
@@ -39,6 +43,12 @@ class Passages:
         of = np.repeat(np.arange(len(documents)), counts).tolist()
         return [documents[i][start:end] for i, (start, end) in zip(of, self.spans.tolist(), strict=True)]
 
+    def kept(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], Passages]:
+        """Return the numbers of the documents that have these passages (in order), and the passages of these."""
+        of = np.searchsorted(self.first, rows, side="right") - 1
+        documents, counts = np.unique(of, return_counts=True)
+        return documents, Passages(np.array([0, *counts.cumsum()], dtype=np.int64), self.spans[rows])
+
     def documents(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
         """Return the numbers of the documents that have these passages, each once, in order."""
         return np.unique(np.searchsorted(self.first, numbers, side="right") - 1)
@@ -49,7 +59,18 @@ class Passages:
         return scores if whole else np.maximum.reduceat(scores, self.first[:-1], axis=-1)
 
 
-def cut_documents(model: SentenceTransformer, documents: Sequence[str], words: int | None) -> Passages:
+def check_passages(words: Any) -> int | None:
+    """Return the words of a passage if they are a whole number from 4 to 10,000, or None.
+
+    Raises:
+        ValueError: if they are not.
+    """
+    return None if words is None else check_count("passages", words, _FEWEST_WORDS, _MOST_WORDS)
+
+
+def cut_documents(
+    model: SentenceTransformer, documents: Sequence[str], words: int | None, prompt: str | None = None
+) -> Passages:
     """Cut the documents that an encoder would not read whole into passages that overlap by a quarter.
 
     Args:
@@ -57,9 +78,10 @@ def cut_documents(model: SentenceTransformer, documents: Sequence[str], words: i
         documents: N texts.
         words: of a passage (Chinese and its like: characters), at least 4; fewer where the encoder reads fewer than 2
             tokens for each. The last one ends with the document. None: all documents stay whole.
+        prompt: before documents; None: the model's own.
     """
-    longer = np.zeros(len(documents), dtype=bool) if words is None else longer_than_read(model, documents)
-    size = min(words or 0, max(4, (model.max_seq_length or 0) // _FEWEST_TOKENS))
+    longer = np.zeros(len(documents), dtype=bool) if words is None else longer_than_read(model, documents, prompt)
+    size = min(words or 0, max(_FEWEST_WORDS, (model.max_seq_length or 0) // _FEWEST_TOKENS))
     spans = [
         passage_spans(text, size) if cut else [(0, len(text))] for text, cut in zip(documents, longer, strict=True)
     ]
@@ -83,17 +105,31 @@ def passage_spans(text: str, words: int, step: int | None = None) -> list[tuple[
     return [(found[start][0], found[start + words - 1][1]) for start in starts]
 
 
-def longer_than_read(model: SentenceTransformer, documents: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which of N documents have more tokens, with the prompt for documents, than the encoder reads: (N,)."""
+def longer_than_read(
+    model: SentenceTransformer, documents: Sequence[str], prompt: str | None = None
+) -> NDArray[np.bool_]:
+    """Return which of N documents have more tokens than the encoder reads, (N,): with a prompt, or the model's own."""
     longer = np.zeros(len(documents), dtype=bool)
     limit, tokenizer = model.max_seq_length, getattr(model[0], "tokenizer", None)
     if not isinstance(limit, int) or not callable(tokenizer):  # a table of words reads all
         return longer
     tokenizer = copy.deepcopy(tokenizer)  # without truncation, which is the tokenizer's state: another thread encodes
-    prompt = prompt_for(model, "document")
+    prompt = prompt_for(model, "document") if prompt is None else prompt
     may_be = [i for i, text in enumerate(documents) if len(f"{prompt}{text}".encode("utf8", "replace")) > limit - 2]
     for begin in range(0, len(may_be), _COUNTED):
         numbers = may_be[begin : begin + _COUNTED]
         rows = tokenizer([prompt + documents[i] for i in numbers], truncation=False, verbose=False)["input_ids"]
         longer[numbers] = [len(row) > limit for row in rows]
     return longer
+
+
+def warn_of_long_ones(model: SentenceTransformer, documents: Sequence[str]) -> None:
+    """Warn of documents that are read in part, once, with their number."""
+    if count := int(longer_than_read(model, documents).sum()):
+        logger.warning(
+            "%s of %s documents are longer than the %s tokens that the encoder reads: passages=%d finds all of them.",
+            f"{count:,}",
+            f"{len(documents):,}",
+            model.max_seq_length,
+            PASSAGE_WORDS,
+        )

@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 from sentence_transformers.util import cos_sim
 
 from st_extras.checks import check_bool, check_choice, check_count, check_instance
+from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask
@@ -153,11 +154,17 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             for query, hits in zip(self.queries_ids, queries_result_list, strict=True)
         ]
 
-    def embed_both(self, model: SentenceTransformer) -> tuple[Floats, Floats]:
-        """Return the (Q, D) embeddings of the queries and the (N, D) ones of the documents, to compare by product."""
+    def embed_both(self, model: SentenceTransformer, words: int | None = None) -> tuple[Floats, Floats, Passages]:
+        """Return the (Q, D) embeddings of the queries and the (P, D) ones of the documents' passages, and these.
+
+        They are compared by product. Passages have so many ``words``; None: each document is one.
+        """
         queries = self.embed_inputs(model, self.queries, "query", self.query_prompt_name, self.query_prompt)
-        documents = self.embed_inputs(model, self.corpus, "document", self.corpus_prompt_name, self.corpus_prompt)
-        return comparable(model, queries), comparable(model, documents)
+        documents = list(self.task.documents.values())
+        cut = cut_documents(model, documents, words, self.corpus_prompt)
+        pieces = cut.texts(documents)
+        embedded = self.embed_inputs(model, pieces, "document", self.corpus_prompt_name, self.corpus_prompt)
+        return comparable(model, queries), comparable(model, embedded), cut
 
     def rank(self, similarities: Any) -> list[list[dict[str, Any]]]:
         """Return the hits of each query for :meth:`compute_metrics`, best first; of equally similar ones, lower ids.
@@ -198,6 +205,7 @@ def compare_retrieval(
     bm25: bool = True,
     baseline: str | None = None,
     language: str | None = None,
+    passages: int | None = PASSAGE_WORDS,
     **options: Any,
 ) -> RetrievalComparison:
     """Score encoders on a search collection, beside what a sceptic would use: BM25, and both together.
@@ -212,6 +220,8 @@ def compare_retrieval(
             engine does by default).
         baseline: "bm25": differences are to BM25, whose row comes first. None: to the first encoder.
         language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`.
+        passages: words of a passage, of documents that an encoder would not read whole: the best one counts for it, as
+            in :class:`~st_extras.search.HybridSearch`. None: it reads their beginning, as in BEIR and MTEB.
         **options: prompts, ignore_identical_ids, batch_size, truncate_dim and show_progress_bar, as for
             :class:`RetrievalEvaluator`.
 
@@ -224,6 +234,7 @@ def compare_retrieval(
         check_choice("options: each", option, _OPTIONS)
     if check_choice("baseline", baseline, (None, "bm25")) and not bm25:
         raise ValueError("bm25 must be True with baseline='bm25', got False.")
+    words = check_passages(passages)
     evaluator = RetrievalEvaluator(task, **options)
     index = BM25(list(task.documents.values()), language) if bm25 else None
     queries: Any = evaluator.queries
@@ -239,10 +250,14 @@ def compare_retrieval(
         if name in (*hits, _BM25):
             raise ValueError(f"models must have different names, and none the name BM25, got {name!r} again.")
         check_product(model)
-        embeddings = evaluator.embed_both(model)
+        if words is None:
+            warn_of_long_ones(model, list(task.documents.values()))
+        of_queries, of_documents, cut = evaluator.embed_both(model, words)
         if index is not None:
-            weight = hybrid_weight(index, [queries[row] for row in sampled], embeddings[0][sampled], embeddings[1])
-        for block, dense in score_blocks(*embeddings):
+            asked = [queries[row] for row in sampled]
+            weight = hybrid_weight(index, asked, of_queries[sampled], of_documents, passages=cut)
+        for block, similarities in score_blocks(of_queries, of_documents):
+            dense = cut.best(similarities)
             scores: dict[str, np.ndarray] = {name: dense}
             if index is not None:
                 by_words = index.scores(queries[block])

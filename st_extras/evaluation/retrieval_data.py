@@ -181,10 +181,8 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
     root = Path(folder)
     if not str(folder) or not root.is_dir():
         raise ValueError(f"There is no folder of a search collection {str(folder)!r}.")
-    documents, queries = (
-        dict(zip(*read(find_file(root, name, TABLES), require_ids=True), strict=True))
-        for name, read in (("corpus", read_documents), ("queries", read_queries))
-    )
+    documents = read_documents(find_file(root, "corpus", TABLES), require_ids=True).by_id()
+    queries = dict(zip(*read_queries(find_file(root, "queries", TABLES), require_ids=True), strict=True))
     file = _judgement_file(root, split)
     judged = _by_query((where, check_id(row["query"], where, "query"), row) for where, row in _judgements(file))
     try:
@@ -206,11 +204,11 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
         ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
             grades, or no document is relevant to any query.
     """
-    ids, texts = read_documents(documents, require_ids=True)
+    texts = read_documents(documents, require_ids=True).by_id()
     rows = open_file(judged, other=".tsv").rows(_OF_QUERIES)
     relevant = _by_query((where, check_sentence(row["query"], where).strip(), row) for where, row in rows)
     try:
-        return RetrievalTask({query: query for query in relevant}, dict(zip(ids, texts, strict=True)), relevant)
+        return RetrievalTask({query: query for query in relevant}, texts, relevant)
     except ValueError as error:
         raise ValueError(f"{judged}: {error}") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from sentence_transformers import SentenceTransformer
 from st_extras.checks import check_bool, check_count, check_instance, check_not_negative, check_rows, check_strings
 from st_extras.encoders.embedding_store import PART, EmbeddingStore
 from st_extras.encoders.fingerprint import EncoderFingerprint, difference
-from st_extras.encoders.passages import PASSAGE_WORDS, cut_documents, longer_than_read
+from st_extras.encoders.passages import PASSAGE_WORDS, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import encode_as, prompt_for
 from st_extras.files import digest, one_writer
 from st_extras.functional import row_blocks
@@ -39,15 +38,13 @@ from st_extras.ranking import (
 from st_extras.search.documents import Documents, Id, read_identified
 from st_extras.search.index import PARTS, SearchIndex, WeightSource, check_folder, read_index, write_index
 from st_extras.text.corpus import is_blank
-from st_extras.text.term_weights import BM25, BM25_SHARE, check_share, require_bm25s
+from st_extras.text.term_weights import BM25, BM25_SHARE, check_language, check_share, require_bm25s
 
-logger = logging.getLogger(__name__)
 Nearest = Callable[[Floats, int], tuple[Any, Any]]
 """Takes (B, D) rows and k; returns the (B, k) inner products with the nearest passages, and their numbers."""
 
 FEWEST_CANDIDATES = 100
 """The encoder and BM25 each suggest at least this many documents, which the sum ranks."""
-_FEWEST_WORDS, _MOST_WORDS = 4, 10_000  # of a passage
 _LARGEST_BATCH = 2**20
 _SORTED_TOGETHER = 16 * PART  # texts that are encoded in the order of their lengths, which saves padding
 _COMPARED = 4  # texts whose kept embeddings are compared with new ones when a search is updated
@@ -110,6 +107,8 @@ class HybridSearch:
             at most 1,000 are used. None: 200 sentences of the documents stand for them.
         bm25_weight: w, at least 0, if you know it. None: it is found.
         share: how far the scores of BM25 spread after weighting, relative to the encoder's, above 0, at most 10.
+        language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`. None: words are
+            compared as they are.
         passages: words of a passage (Chinese: characters), 4 to 10,000; neighbours share a quarter. None: the encoder
             reads the beginning of a long document, and a warning says how many there are.
         embeddings: (N, D) of the documents, if you have them, as ``model.encode_document`` gives them: no document is
@@ -149,6 +148,7 @@ class HybridSearch:
         queries: Any = None,
         bm25_weight: float | None = None,
         share: float = BM25_SHARE,
+        language: str | None = None,
         passages: int | None = PASSAGE_WORDS,
         embeddings: Any = None,
         batch_size: int = 64,
@@ -160,22 +160,23 @@ class HybridSearch:
         check_product(model)
         self.model = model
         self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
-        self._share = check_share(share) if index is None else index.share
         self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
         self._folder = None if folder is None else check_folder(folder)
         if index is not None:
             self._check_encoder(index)
             self._index = index
             return
-        words = None if passages is None else check_count("passages", passages, _FEWEST_WORDS, _MOST_WORDS)
+        share = check_share(share)
+        words = check_passages(passages)
         words = words if embeddings is None else None
+        language = check_language(language)
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
         weight, unlabelled, source = _given_weight(queries, bm25_weight)
         read = read_identified(documents)
-        made = self._make(read, words, embeddings, show_progress_bar)
+        made = self._make(read, words, language, embeddings, show_progress_bar)
         if source == "documents":
             unlabelled = queries_from_documents(read.texts)
-        self._index = self._weighted(made, weight, unlabelled, source)
+        self._index = self._weighted(replace(made, share=share), weight, unlabelled, source)
 
     @property
     def ids(self) -> Sequence[Id]:
@@ -196,6 +197,11 @@ class HybridSearch:
     def weight_source(self) -> str:
         """Where the weight is from: "given", or found from "queries" or from sentences of the "documents"."""
         return self._index.weight_source
+
+    @property
+    def language(self) -> str | None:
+        """Of BM25's stems and stop words; None: words are compared as they are."""
+        return self._index.bm25.language
 
     @property
     def passages(self) -> int | None:
@@ -283,22 +289,11 @@ class HybridSearch:
             self._check_encoder(earlier)
             if source == "documents":  # neither is given
                 weight, source = earlier.bm25_weight, earlier.weight_source
-            made = self._make(read, earlier.passage_words, embeddings, show_progress_bar, earlier)
+            language = earlier.bm25.language
+            made = self._make(read, earlier.passage_words, language, embeddings, show_progress_bar, earlier)
             counts = _counts(made, earlier)
-            self._index = self._weighted(made, weight, unlabelled, source)
+            self._index = self._weighted(replace(made, share=earlier.share), weight, unlabelled, source)
         return counts
-
-    def set_weight(self, bm25_weight: float | None = None, *, queries: Any = None) -> None:
-        """Take another weight of BM25, or find it anew from unlabelled queries.
-
-        Raises:
-            ValueError: if the weight is not at least 0, or both or none of them are given.
-        """
-        if bm25_weight is None and queries is None:
-            raise ValueError("bm25_weight must be given, or queries to find it from, got neither.")
-        weight = _given_weight(queries, bm25_weight)
-        with self._changes:
-            self._index = self._weighted(self._index, *weight)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the search to a folder: embeddings (safetensors), the files of ``bm25s``, ids, and their description.
@@ -381,6 +376,7 @@ class HybridSearch:
         self,
         documents: Documents,
         words: int | None,
+        language: str | None,
         embeddings: Any,
         show_progress_bar: bool,
         earlier: SearchIndex | None = None,
@@ -398,7 +394,7 @@ class HybridSearch:
             )
         cut = cut_documents(self.model, texts, words if given is None else None)
         if words is None and given is None:
-            _warn_of_long_ones(self.model, texts)
+            warn_of_long_ones(self.model, texts)
         pieces = cut.texts(texts)
         keys = _keys(self.model, pieces)
         if given is None:
@@ -412,7 +408,15 @@ class HybridSearch:
             vectors = comparable(self.model, given[documents.places])
         similarity = self.model.similarity_fn_name
         return SearchIndex(
-            documents.ids, cut, keys, vectors, BM25(texts), encoder, similarity, words, documents.digest(), self._share
+            documents.ids,
+            cut,
+            keys,
+            vectors,
+            BM25(texts, language),
+            encoder,
+            similarity,
+            words,
+            documents.digest(),
         )
 
     def _check_kept(self, earlier: SearchIndex, pieces: Sequence[str], rows: Numbers) -> None:
@@ -474,7 +478,7 @@ class HybridSearch:
         """Return the index with a weight of BM25; None: the one that is found from the queries."""
         if bm25_weight is None:
             embedded = self._embed_queries(queries)
-            bm25_weight = hybrid_weight(index.bm25, queries, embedded, index.embeddings, self._share, index.passages)
+            bm25_weight = hybrid_weight(index.bm25, queries, embedded, index.embeddings, index.share, index.passages)
         return replace(index, bm25_weight=bm25_weight, weight_source=source)
 
 
@@ -490,17 +494,6 @@ def _given_weight(queries: Any, bm25_weight: float | None) -> tuple[float | None
     if not sampled:
         raise ValueError("queries must hold at least one text that is not blank, got none.")
     return None, sampled, "queries"
-
-
-def _warn_of_long_ones(model: SentenceTransformer, texts: Sequence[str]) -> None:
-    if count := int(longer_than_read(model, texts).sum()):
-        logger.warning(
-            "%s of %s documents are longer than the %s tokens that the encoder reads: passages=%d finds all of them.",
-            f"{count:,}",
-            f"{len(texts):,}",
-            model.max_seq_length,
-            PASSAGE_WORDS,
-        )
 
 
 def _keys(model: SentenceTransformer, pieces: Sequence[str]) -> NDArray[np.uint8]:

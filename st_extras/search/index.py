@@ -38,7 +38,7 @@ from st_extras.files import (
 )
 from st_extras.ranking import Floats
 from st_extras.search.documents import Id
-from st_extras.text.term_weights import BM25
+from st_extras.text.term_weights import BM25, BM25_SHARE
 
 WeightSource = Literal["given", "queries", "documents"]
 
@@ -74,9 +74,9 @@ class SearchIndex:
         similarity: "cosine" or "dot".
         passage_words: words of a passage; None: documents stay whole.
         digest: of ids and texts of the documents.
-        share: how far the scores of BM25 spread after weighting, relative to the encoder's.
         bm25_weight: of BM25 beside the encoder.
         weight_source: whether the weight was given, or found from queries or from sentences of the documents.
+        share: how far the scores of BM25 spread after weighting, relative to the encoder's.
     """
 
     ids: list[Id]
@@ -88,9 +88,9 @@ class SearchIndex:
     similarity: str
     passage_words: int | None
     digest: str
-    share: float
     bm25_weight: float = 0.0
     weight_source: WeightSource = "given"
+    share: float = BM25_SHARE
 
     @cached_property
     def has_embedding(self) -> NDArray[np.bool_]:
@@ -148,7 +148,10 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
         earlier = _read_about(path)
         owned = {*earlier.get("files", ()), *earlier.get("unfinished", ())}
         tensors = _tensors(index)
-        name, by_words = f"embeddings-{_content(tensors)}.safetensors", f"bm25-{index.digest}"
+        name, by_words = (
+            f"embeddings-{_content(tensors)}.safetensors",
+            f"bm25-{digest([index.digest, str(index.bm25.language)])}",
+        )
         ids = None if index.ids == [*range(len(index.ids))] else f"ids-{json_digest(index.ids)}.json"
         new = {name, *(f"{by_words}/{file}" for file in _BM25_FILES), *([ids] if ids else ())}
         for file in sorted(new - owned):
@@ -169,11 +172,12 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
             "ids": ids,
             "embeddings": name,
             "bm25": by_words,
+            "language": index.bm25.language,
             "passages": index.passage_words,
             "digest": index.digest,
-            "share": index.share,
             "bm25_weight": index.bm25_weight,
             "weight_source": index.weight_source,
+            "share": index.share,
             "similarity": index.similarity,
             "encoder": index.encoder.to_json(),
             "files": {file: file_digest(path / file) for file in sorted(new)},
@@ -222,14 +226,14 @@ def _read(path: Path, about: dict[str, Any]) -> SearchIndex:
         Passages(arrays["first"], arrays["spans"]),
         arrays["keys"],
         arrays["embeddings"],
-        BM25.load(path / about["bm25"]),
+        BM25.load(path / about["bm25"], about["language"]),
         EncoderFingerprint.from_json(about["encoder"]),
         about["similarity"],
         about["passages"],
         about["digest"],
-        about["share"],
         about["bm25_weight"],
         about["weight_source"],
+        about["share"],
     )
 
 

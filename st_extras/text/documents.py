@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 from st_extras.checks import shown
 from st_extras.text.corpus import Sources, check_sentence, is_blank, source_names
@@ -15,21 +15,37 @@ from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column
 logger = logging.getLogger(__name__)
 
 
-def read_documents(
-    sources: Sources, *, column: str | None = None, require_ids: bool = False
-) -> tuple[list[str], list[str]]:
+class ReadDocuments(NamedTuple):
+    """N documents that have text.
+
+    Attributes:
+        ids: of each, as text.
+        texts: of each, stripped; a title is its beginning.
+        titles: of each; "" without one.
+    """
+
+    ids: list[str]
+    texts: list[str]
+    titles: list[str]
+
+    def by_id(self) -> dict[str, str]:
+        """Return the texts by id, as a search takes them."""
+        return dict(zip(self.ids, self.texts, strict=True))
+
+
+def read_documents(sources: Sources, *, column: str | None = None, require_ids: bool = False) -> ReadDocuments:
     """Read documents with their ids; of a folder in BEIR's layout, those of its ``corpus`` file.
 
     Args:
         sources: files, folders, patterns or data sets, as for :func:`~st_extras.text.stream_sentences`.
         column: column of the texts. None: the first of sentence, text, sentence1, content, contents that exists, with
             the column title before it.
-        require_ids: refuse texts without ids, which are otherwise numbered from 0.
+        require_ids: refuse texts without ids, which are otherwise numbered from 0, empty ones counted.
 
     Returns:
-        N ids, and N texts, stripped. The id of a document stands in the column ``_id``, otherwise in corpus-id,
-        document_id, doc_id, docid, pid or ``id``; that of a .md file is its path. Empty documents are left out; the log
-        has their number.
+        Ids, texts and titles. The id of a document stands in the column ``_id``, otherwise in corpus-id, document_id,
+        doc_id, docid, pid or ``id``; that of a .md file is its path. Empty documents are left out; the log has their
+        number, if they have ids.
 
     Raises:
         ValueError: as for ``stream_sentences``; or if an id stands twice, is missing where others have one, or is
@@ -43,8 +59,11 @@ def read_queries(
 ) -> tuple[list[str], list[str]]:
     """Read queries with their ids; of a folder in BEIR's layout, those of its ``queries`` file.
 
-    Arguments, result and errors are those of :func:`read_documents`; texts may also stand in a column query or
-    question, ids in query-id, query_id or qid.
+    Arguments and errors are those of :func:`read_documents`; texts may also stand in a column query or question, ids in
+    query-id, query_id or qid.
+
+    Returns:
+        Q ids, and Q texts, stripped.
     """
     chosen = []
     for source in source_names(sources):
@@ -53,7 +72,8 @@ def read_queries(
             raise ValueError(f"{source!r} must hold one queries file, got none.")
         chosen.append(source if folder is None else str(folder.queries))
     columns = text_columns(column, ("_id", *QUERY_IDS, "id"), QUERY_COLUMNS, "column (--query-column)")
-    return _read(chosen, "query", columns, require_ids)
+    ids, texts, _ = _read(chosen, "query", columns, require_ids)
+    return ids, texts
 
 
 def check_id(value: Any, where: str, kind: str) -> str:
@@ -67,26 +87,28 @@ def check_id(value: Any, where: str, kind: str) -> str:
     return str(value).strip()
 
 
-def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool) -> tuple[list[str], list[str]]:
+def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool) -> ReadDocuments:
     texts: dict[str, str] = {}
+    titles: dict[str, str] = {}
     has_ids: bool | None = require_ids or None  # None: the first row decides
     empty = 0
-    for where, row in (row for name in names for table in open_tables(name) for row in table.rows(columns)):
+    rows = (row for name in names for table in open_tables(name) for row in table.rows(columns))
+    for number, (where, row) in enumerate(rows):
         key, text = row.get("id"), text_of(row)
         has_ids = key is not None if has_ids is None else has_ids
         if has_ids != (key is not None):
             raise ValueError(
                 f"{where}: each {kind} must have an id, in one of the columns {', '.join(columns['id'].usual)}."
             )
-        identity = check_id(key if has_ids else len(texts), where, kind)
+        identity = check_id(key if has_ids else number, where, kind)
         if identity in texts:
             raise ValueError(f"{where}: the id {identity!r} stands twice.")
         if is_blank(check_sentence(text, where)):
             empty += has_ids
         else:
-            texts[identity] = text.strip()
+            texts[identity], titles[identity] = text.strip(), (row.get("title") or "").strip()
     if not texts:
         raise ValueError(f"{', '.join(map(repr, names)) or 'sources'} holds no {kind}.")
     if empty:
         logger.warning("%s: %d without text left out, %d read.", ", ".join(names), empty, len(texts))
-    return list(texts), list(texts.values())
+    return ReadDocuments(list(texts), list(texts.values()), list(titles.values()))

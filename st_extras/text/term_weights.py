@@ -60,6 +60,9 @@ class BM25:
         language: of documents and queries, such as "english": one of the Snowball stemmers of nltk. None: words are
             compared as they are.
 
+    Attributes:
+        language: as given.
+
     Raises:
         ImportError: if ``bm25s`` is not installed (``pip install "st-extras[search]"``).
         ValueError: if ``documents`` is not a collection of at least one string, or there is no stemmer for the
@@ -68,7 +71,7 @@ class BM25:
 
     def __init__(self, documents: Sequence[str], language: str | None = None) -> None:
         documents = check_strings("documents", documents, at_least=1)
-        self._language = check_language(language)
+        self.language = check_language(language)
         self._index = require_bm25s().BM25()
         words = {"": 0}
         ids = [
@@ -96,7 +99,7 @@ class BM25:
             ValueError: if there is no stemmer for the language.
         """
         found = cls.__new__(cls)
-        found._language = check_language(language)
+        found.language = check_language(language)
         found._index = require_bm25s().BM25.load(folder, show_progress=False, allow_pickle=False)
         return found
 
@@ -110,7 +113,7 @@ class BM25:
         words: dict[str, int] = self._index.vocab_dict
         scores = np.zeros((len(queries), self._index.scores["num_docs"]), dtype=np.float32)
         for row, query in zip(scores, queries, strict=True):
-            if known := [words[word] for word in search_words(query, self._language) if word in words]:
+            if known := [words[word] for word in search_words(query, self.language) if word in words]:
                 row[:] = self._index.get_scores_from_ids(known)
         return scores
 

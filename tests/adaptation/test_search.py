@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from st_extras.adaptation import adapt_search, search, search_transforms
 from st_extras.adaptation.corpus import sample_texts
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, search_queries
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
+from st_extras.encoders.passages import Passages
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import first_documents
+from st_extras.search import HybridSearch
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
 from tests.adaptation.texts import quiet
@@ -151,9 +154,9 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
     given: list[Any] = []
     original = PseudoRelevanceComparison.__init__
 
-    def init(self: Any, index: Any, queries: list[str], base: tuple[np.ndarray, np.ndarray]) -> None:
+    def init(self: Any, index: Any, queries: list[str], base: tuple[np.ndarray, np.ndarray], *passages: Any) -> None:
         given.extend([queries, sample_texts(DOCUMENTS, 12_000, 7).texts, *base])
-        original(self, index, queries, base)
+        original(self, index, queries, base, *passages)
 
     firsts: list[Any] = []
     monkeypatch.setattr(PseudoRelevanceComparison, "__init__", init)
@@ -226,6 +229,32 @@ def test_the_weight_of_bm25_is_that_of_the_saved_model(still_encoder, tmp_path, 
     assert json.loads((tmp_path / "adaptation.json").read_text())["details"]["bm25_weight"] == pytest.approx(weight)
     assert (f"cosine + {weight:.4g} x BM25" in (tmp_path / "README.md").read_text()) == (gain == 0)
     assert (tmp_path / "searches.md").exists() == (gain == 0)
+
+
+def test_the_weight_is_the_one_that_search_finds_of_long_documents(still_encoder, tmp_path, accepting, caplog):
+    """A number of one's collection, whichever finds it: whole documents have another one."""
+    documents = [" ".join(DOCUMENTS[i : i + 8]) if i % 3 else text for i, text in enumerate(DOCUMENTS)]
+    weights = {}
+    for words in (8, None):
+        out = tmp_path / str(words)
+        found = adapt_search(still_encoder, documents, out, queries=QUERIES, passages=words, **quiet())
+        assert (found.chosen, found.texts.used) == (BOTH_SIDES[0].name, len({*documents}))
+        weights[words] = found.details.bm25_weight
+        hybrid = HybridSearch(found.model, documents, queries=QUERIES, passages=words)
+        assert hybrid.bm25_weight == pytest.approx(weights[words], rel=1e-4)
+    assert weights[8] != pytest.approx(weights[None], rel=0.01)
+    assert "documents are longer than the 16 tokens" in caplog.text
+
+
+def test_documents_that_were_encoded_in_part_are_left_out():
+    cut = Passages(np.array([0, 2, 3, 6]), np.array([[0, 1], [1, 2], [0, 2], [0, 1], [1, 2], [2, 3]], dtype=np.int32))
+    rows = torch.ones(5, 16, dtype=torch.float64)
+    rows[1] = 0
+    queries = torch.ones(1, 16, dtype=torch.float64)
+    model = SimpleNamespace(similarity_fn_name="cosine")
+    found = search.Collection.of(model, (["q"], ["ab", "cd", "efg"]), cut, (queries, rows), None)
+    assert (found.documents, found.pieces, found.passages.first.tolist()) == (["ab", "cd"], ["a", "cd"], [0, 1, 2])
+    assert found.searched[1].shape == (2, 16)
 
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from st_extras import adaptation, modules
 from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import MovedThreshold
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
+from st_extras.text.documents import ReadDocuments
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, options, parsed
 from tests.helpers import write
@@ -70,7 +71,6 @@ RENAMED = {
     "encoder": ("path", "name"),
     "text": ("sources",),
     "retrieval": ("folder", "documents"),
-    "passages": ("words",),
     "labeled": ("path",),
     "device": ("encode_options",),
     "query_column": ("column",),
@@ -149,7 +149,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "query_prompt": {"model": Model("enc", {"query": "Q", "document": "D"})},
         "document_prompt": {},
     },
-    "search enc text.csv cat dog --top-k 3 --bm25-weight 0.5 --passages 30 --json": {
+    "search enc text.csv cat dog --top-k 3 --bm25-weight 0.5 --passages 30 --language english --json": {
         "documents": {"sources": "text.csv"},
         "query": {"queries": ["cat", "dog"]},
     },
@@ -167,7 +167,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "sets": {"names": ["X", "Y"]},
     },
     "evaluate enc --labeled F --text-column t --label-column l": {"labeled": {"path": "F", "labels": LABELED.labels}},
-    "evaluate enc --retrieval F --split dev --query-prompt Q --document-prompt D --json": {
+    "evaluate enc --retrieval F --split dev --passages 30 --query-prompt Q --document-prompt D --json": {
         "retrieval": {"folder": "F", "task": TASK, "bm25": True, "baseline": None, "language": None},
     },
     "evaluate enc --retrieval F --judged J --baseline bm25 --language english --layers 1 --ranks r.tsv": {
@@ -262,8 +262,7 @@ def calls(run, monkeypatch):
     on("st_extras.evaluation.unrelated_pairs:UnrelatedPairs.moved_threshold", MovedThreshold(0.8, 0.9, 1, 2))
     # text
     on("st_extras.text.corpus:stream_sentences", TEXT)
-    on("st_extras.text.corpus:passages", TEXT)
-    on("st_extras.text.documents:read_documents", (["a", "b"], ["one", "two"]))
+    on("st_extras.text.documents:read_documents", ReadDocuments(["a", "b"], ["one", "two"], ["", ""]))
     on("st_extras.text.documents:read_queries", (QUERIES, QUERIES))
     for name in ("RakePhrases", "ChunkPhrases"):
         on(f"st_extras.text:{name}")
@@ -291,7 +290,7 @@ def calls(run, monkeypatch):
     on("st_extras.adaptation.pseudo_relevance:search_queries", (QUERIES, False))
     on("st_extras.adaptation.corpus:sample_texts", adaptation.corpus.Sample(["a"] * 50, 50))
     on("st_extras.samples:write_samples", [Path("there/text.txt")])
-    found = SimpleNamespace(model=Model("enc", {}), bm25_weight=0.1)
+    found = SimpleNamespace(model=Model("enc", {}), bm25_weight=0.1, language=None)
     found.search = calls.note("search", lambda queries, top_k: None, lambda queries, **_: [[] for _ in queries])
     found.save = calls.note("save", lambda folder: None, None)
     on("st_extras.search:HybridSearch", found)

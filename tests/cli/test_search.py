@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from st_extras.cli import search as command
 from st_extras.encoders import load_encoder
 from st_extras.search import HybridSearch
+from st_extras.text.documents import read_documents
 from tests.cli.conftest import shown
 from tests.fixtures import SENTENCES
 from tests.helpers import write
@@ -50,7 +51,8 @@ def test_json_is_what_python_finds(run, inputs, folder, documents, file, queries
     for found, hits in zip(report["searches"], search.search(queries, 3), strict=True):
         for rank, (row, hit) in enumerate(zip(found["hits"], hits, strict=True), start=1):
             number = int(hit["corpus_id"])
-            assert row == {"rank": rank, "score": row["score"], "id": f"doc-{number}", "snippet": TEXTS[number]}
+            shown_of = {"title": f"Title {number}", "snippet": SENTENCES[number]}
+            assert row == {"rank": rank, "score": row["score"], "id": f"doc-{number}", **shown_of}
             assert row["score"] == pytest.approx(hit["score"], abs=1e-5)
 
 
@@ -58,6 +60,7 @@ def test_the_table(run, folder):
     code, out, err = run("search", "ENC", folder, "the old mat", "", "--top-k", "2", "--bm25-weight", "3", "--quiet")
     assert code == 0, err
     assert "8 documents. Score: cosine + 3 x BM25." in out
+    assert out.count("A query without text finds nothing.") == 1
     rows = [line.split() for line in out.splitlines() if "doc-" in line]
     assert [(row[0], row[2]) for row in rows] == [("1", "doc-0"), ("2", "doc-3")]
     assert "Title 0 a cat sat on the *mat*" in out
@@ -75,9 +78,8 @@ def test_queries_are_read_line_by_line(run, folder, monkeypatch):
 def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     number = "document-000000000000000000000017"
-    command._print_hits(
-        "the [old] mat", [command._Hit(123.45678, number, "no word " * 30 + "of the mat \x1b[31m短い文書です")]
-    )
+    hit = command._Hit(123.45678, number, "", "no word " * 30 + "of the mat \x1b[31m短い文書です")
+    command._print_hits("the [old] mat", [hit], None)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert max(map(cell_len, lines)) <= 80
     assert lines[0].strip() == "the [old] mat"
@@ -92,6 +94,8 @@ def test_matching_words_are_marked():
     assert words == ["ray", "Straße", "CAT"]
     assert command._marked("The The", "the", 80, terminal=False).plain == "*The* *The*"
     assert command._marked("我们搜索文档", "搜索", 80, terminal=False).plain == "我们*搜索*文档"
+    stemmed = command._marked("The cats are running, the cat ran", "the cat runs", 80, False, "english")
+    assert stemmed.plain == "The *cats* are *running*, the *cat* ran"
 
 
 def test_the_index_folder_is_used_again_for_its_encoder(run, folder, tmp_path, make_encoder, monkeypatch):
@@ -105,6 +109,41 @@ def test_the_index_folder_is_used_again_for_its_encoder(run, folder, tmp_path, m
     assert (code, shown(err)[0].startswith("Error: model must be the encoder")) == (2, True), err
     code, _, err = run("search", "ENC", folder, *words, "--passages", "30")
     assert (code, "--passages must be 80" in " ".join(shown(err))) == (2, True), err
+
+
+def test_the_language_stays_with_the_index(run, tmp_path):
+    write(tmp_path / "mine.txt", "he runs a red shop\nthe mat is old\na cat\n")
+    words = ("search", "ENC", tmp_path / "mine.txt", "running shops", "--bm25-weight", "5", "--json")
+
+    def first(*more):
+        code, out, err = run(*words, *more)
+        assert code == 0, err
+        return json.loads(out)["searches"][0]["hits"][0]
+
+    stemmed = first("--language", "english", "--index", "index")
+    assert (stemmed["id"], stemmed["score"] > first()["score"] + 1) == ("0", True)
+    assert first("--index", "index") == first("--index", "index", "--language", "english") == stemmed
+    code, _, err = run(*words, "--index", "index", "--language", "german")
+    assert (code, "--language must be 'english'" in " ".join(shown(err))) == (2, True), err
+
+
+def test_python_opens_what_the_command_line_indexed(run, inputs, tmp_path):
+    """The same documents, ids and titles, with ids and without, blank ones among them."""
+    encoder = load_encoder(inputs / "encoder", device="cpu")
+    rows = [{"title": "Cats", "text": " a cat "}, {"text": ""}, {"title": None, "text": "the mat"}, {"text": "a dog"}]
+    named = [{"_id": key, **row} for key, row in zip("dbca", rows, strict=True)]
+    for name, content, ids in (("plain", rows, ["0", "2", "3"]), ("named", named, ["d", "c", "a"])):
+        file = write(tmp_path / f"{name}.jsonl", "".join(f"{json.dumps(row)}\n" for row in content))
+        code, out, err = run("search", "ENC", file, "the mat", "--index", tmp_path / name, "--json")
+        assert code == 0, err
+        read = read_documents(file)
+        found = HybridSearch.load(tmp_path / name, encoder, documents=read.by_id())
+        assert (found.ids, read.titles) == (ids, ["Cats", "", ""])
+        hits = json.loads(out)["searches"][0]["hits"]
+        assert [hit["id"] for hit in hits] == [hit["corpus_id"] for hit in found.search("the mat")[0]]
+        assert {hit["id"]: hit["title"] for hit in hits} == dict(zip(ids, read.titles, strict=True))
+        listed = HybridSearch(encoder, ["Cats a cat", "", "the mat", "a dog"], bm25_weight=1)
+        assert name == "named" or list(map(str, listed.ids)) == ids
 
 
 def test_the_index_follows_the_documents(run, inputs, tmp_path):

@@ -13,6 +13,7 @@ from st_extras.encoders import prompts
 from st_extras.evaluation.reporting import bootstrap_interval
 from st_extras.evaluation.retrieval import RetrievalEvaluator, compare_retrieval, fuse_ranks
 from st_extras.evaluation.retrieval_data import RetrievalTask
+from st_extras.search import HybridSearch
 from st_extras.text.term_weights import BM25, bm25_weight
 from tests.fixtures import SENTENCES
 
@@ -101,6 +102,29 @@ def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
     assert list(compare_retrieval(SEARCH, [("a", encoder)], bm25=False).rows) == ["a"]
     with pytest.raises(ValueError, match=r"^models must"):
         compare_retrieval(SEARCH, [("a", encoder)] * 2, bm25=False)
+
+
+def test_long_documents_count_by_their_best_passage_as_search_finds_them(encoder, caplog):
+    """What is scored is what search finds, alone and with BM25; without passages, a warning says what is not read."""
+    keys = list(DOCUMENTS)
+    long = {key: " ".join(DOCUMENTS[other] for other in keys[i : i + 7 * (i % 2) + 1]) for i, key in enumerate(keys)}
+    task = replace(SEARCH, documents=long)
+    rows = {}
+    for words in (8, None):
+        rows[words] = compare_retrieval(task, [("a", encoder)], passages=words).rows
+        for weight, row in ((0, "a"), (None, "a + BM25")):
+            asked = {"bm25_weight": 0} if weight == 0 else {"queries": [QUERIES[key] for key in RELEVANT]}
+            search = HybridSearch(encoder, long, passages=words, **asked)
+            hits = search.search([QUERIES[key] for key in RELEVANT], 130)
+            scores = {
+                key: dict.fromkeys(long, -9.0) | {hit["corpus_id"]: hit["score"] for hit in found}
+                for key, found in zip(RELEVANT, hits, strict=True)
+            }
+            assert rows[words][row]["ndcg@10"] == pytest.approx(loop(scores)[0]["ndcg@10"], abs=1e-5), (words, row)
+    assert rows[8]["a"] != rows[None]["a"]
+    assert "documents are longer than the 16 tokens that the encoder reads" in caplog.text
+    with pytest.raises(ValueError, match=r"^passages must be"):
+        compare_retrieval(task, [("a", encoder)], passages=2)
 
 
 PROMPTS = {"query": "he ", "document": "she "}

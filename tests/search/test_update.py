@@ -79,13 +79,19 @@ def test_the_weight_stays_unless_it_is_asked_for(search):
     assert (search.bm25_weight, search.weight_source) == (0.7, "given")
     search.update(BEFORE, queries=QUERIES)
     assert search.bm25_weight == pytest.approx(weight)
-    search.set_weight(3)
-    assert search.bm25_weight == 3
-    search.set_weight(queries=QUERIES)
-    assert search.bm25_weight == pytest.approx(weight)
-    for settings in ({}, {"bm25_weight": 1, "queries": QUERIES}, {"bm25_weight": -1}):
+    for settings in ({"bm25_weight": 1, "queries": QUERIES}, {"bm25_weight": -1}):
         with pytest.raises(ValueError, match="must be"):
-            search.set_weight(**settings)
+            search.update(BEFORE, **settings)
+
+
+def test_a_weight_is_found_with_the_share_that_was_given(still_encoder, tmp_path):
+    search = HybridSearch(still_encoder, BEFORE, queries=QUERIES, share=0.5)
+    search.save(tmp_path)
+    loaded = HybridSearch.load(tmp_path, still_encoder)
+    for one in (search, loaded):
+        weight = one.bm25_weight
+        one.update(BEFORE, queries=QUERIES)
+        assert one.bm25_weight == pytest.approx(weight)
 
 
 def test_a_prompt_or_encoder_that_changed_finds_no_earlier_embedding(search, make_encoder):
@@ -110,6 +116,32 @@ def test_embeddings_that_are_there_are_not_computed(still_encoder):
     for wrong in (rows[1:], rows[:, 1:]):
         with pytest.raises(ValueError, match=r"^embeddings must have"):
             HybridSearch(still_encoder, texts, embeddings=wrong)
+
+
+def test_the_language_of_bm25_is_saved_and_stays(still_encoder, tmp_path):
+    documents = {"a": "the cat runs", "b": "an old mat", "c": "cats of the river"}
+    plain, stemmed = (HybridSearch(still_encoder, documents, bm25_weight=1, language=of) for of in (None, "english"))
+    assert (plain.language, stemmed.language) == (None, "english")
+
+    def score_of_words(search, key):
+        """What BM25 adds to the document's score."""
+        (hit,) = (hit for hit in search.search("running")[0] if hit["corpus_id"] == key)
+        dense = search.embeddings[search.ids.index(key)] @ search.model.encode_query(
+            "running", normalize_embeddings=True
+        )
+        return pytest.approx(hit["score"] - float(dense), abs=1e-5)
+
+    assert score_of_words(plain, "a") == 0
+    assert score_of_words(stemmed, "a") != 0
+    plain.save(tmp_path)
+    stemmed.save(tmp_path)  # of the same documents
+    loaded = HybridSearch.load(tmp_path, still_encoder)
+    assert loaded.language == "english"
+    assert loaded.search("running") == stemmed.search("running")
+    loaded.update(documents | {"d": "he was running"})
+    assert (loaded.language, score_of_words(loaded, "d") != 0) == ("english", True)
+    with pytest.raises(ValueError, match=r"^language must be"):
+        HybridSearch(still_encoder, documents, language="klingon")
 
 
 # --- ids ---
@@ -312,18 +344,18 @@ def test_one_process_writes_at_a_time(search, tmp_path):
     search.save(tmp_path)
 
 
-def test_a_weight_that_is_set_during_an_update_undoes_nothing(search, monkeypatch):
+def test_two_updates_at_once_undo_nothing_of_each_other(search, monkeypatch):
     finding, updated = threading.Event(), threading.Event()
     embed = search._embed_queries
 
     def slow(queries):
         finding.set()
-        updated.wait(0.5)  # the update waits for the weight: both are kept
+        updated.wait(0.5)  # the other update waits for this one
         return embed(queries)
 
+    search.update(BEFORE, bm25_weight=0.5)
     monkeypatch.setattr(search, "_embed_queries", slow)
-    search.set_weight(0.5)
-    threads = [threading.Thread(target=search.set_weight, kwargs={"queries": QUERIES})]
+    threads = [threading.Thread(target=search.update, args=(BEFORE,), kwargs={"queries": QUERIES[:3]})]
     threads.append(threading.Thread(target=lambda: (search.update(after()), updated.set())))
     threads[0].start()
     assert finding.wait(10)

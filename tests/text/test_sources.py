@@ -65,7 +65,7 @@ def test_addresses_of_files_are_read_like_files(tmp_path):
     parquet(tmp_path / "a.parquet")
     assert read_sentences(f"file://{tmp_path}/a.parquet") == ROWS
     write(tmp_path / "c.csv.gz", "id;text\n007;NA\n")
-    assert read_documents(f"file://{tmp_path}/c.csv.gz") == (["007"], ["NA"])
+    assert read_documents(f"file://{tmp_path}/c.csv.gz")[:2] == (["007"], ["NA"])
     for wrong, named in (
         ("https://host/page.html", "address must be that of one file"),
         ("owner/name:a:b:c", "expected"),
