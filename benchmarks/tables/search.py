@@ -111,9 +111,9 @@ def share_table() -> Table:
 _LONG = {"long-pubmedqa": "PubMedQA, joined", "long-cran": "Cranfield, joined"}
 _CUT = {
     "whole + BM25": "start + BM25",
-    "**80 words, step 60 + BM25**": "80 words, step 60 + BM25",
-    "the same, halfway to the mean": "80 words, step 60, mean + BM25",
-    "110 words, step 80 + BM25": "110 words, step 80 + BM25",
+    "80 words, step 60 + BM25": "80 words, step 60 + BM25",
+    "**110 words, step 80 + BM25**": "110 words, step 80 + BM25",
+    "the same, halfway to the mean": "110 words, step 80, mean + BM25",
     "150 words, step 110 + BM25": "150 words, step 110 + BM25",
 }
 

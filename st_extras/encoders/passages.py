@@ -18,7 +18,7 @@ from st_extras.encoders.prompts import prompt_for
 from st_extras.text.corpus import WORD
 
 logger = logging.getLogger(__name__)
-PASSAGE_WORDS = 80
+PASSAGE_WORDS = 110
 """Words of a passage: what search cuts long documents into, unless it is told otherwise."""
 _FEWEST_WORDS, _MOST_WORDS = 4, 10_000  # of a passage
 _FEWEST_TOKENS = 2  # that an encoder must have room for, for each word of a passage

@@ -108,7 +108,7 @@ def test_the_index_folder_is_used_again_for_its_encoder(run, folder, tmp_path, m
     code, _, err = run("search", tmp_path / "other", folder, *words)
     assert (code, shown(err)[0].startswith("Error: model must be the encoder")) == (2, True), err
     code, _, err = run("search", "ENC", folder, *words, "--passages", "30")
-    assert (code, "--passages must be 80" in " ".join(shown(err))) == (2, True), err
+    assert (code, "--passages must be 110" in " ".join(shown(err))) == (2, True), err
 
 
 def test_the_language_stays_with_the_index(run, tmp_path):

@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset
 
 from st_extras.encoders.fingerprint import EncoderFingerprint
-from st_extras.encoders.passages import longer_than_read
+from st_extras.encoders.passages import PASSAGE_WORDS, longer_than_read
 from st_extras.files import write_checked_json
 from st_extras.search import HybridSearch, index
 from st_extras.text.term_weights import BM25
@@ -392,7 +392,7 @@ def test_the_encoder_that_made_the_search_stays_its_encoder(search):
 
 def test_embeddings_that_are_given_leave_the_length_of_passages(search):
     search.update(BEFORE, embeddings=search.model.encode_document([*BEFORE.values()]))
-    assert search.passages == 80
+    assert search.passages == PASSAGE_WORDS
 
 
 def test_another_similarity_is_refused(search):
