@@ -294,8 +294,8 @@ Language = Annotated[
 Passages = Annotated[
     int | None,
     typer.Option(
-        help="Cut documents that the encoder would not read whole into passages of N words (default: 110); the best one "
-        "counts. 0: they stay whole.",
+        help="Cut documents that the encoder would not read whole into passages of N words (default: 110); the best "
+        "one counts. 0: they stay whole.",
         min=0,
         rich_help_panel=SEARCH,
     ),
