@@ -140,7 +140,6 @@ def gain_by_labels(base: SentenceTransformer, after: SentenceTransformer) -> Any
 
 
 MINILM = (80.4, [(0.023, 80.5), (0.036, 80.4), (0.082, 79.3), (0.091, 77.6)])  # on Banking77
-MEDIUM_FAILS = (80.4, [(0.023, 80.5), (0.036, 80.4), (0.082, None), (0.091, 77.6)])
 RAW = (39.8, [(0.016, 39.8), (0.026, 40.2), (0.127, 39.8), (0.241, 34.0)])  # BERT-small, Banking77
 LAST_LAYER_OFF = (73.0, [(0.037, 73.5), (0.065, 73.9), (0.150, 75.7), (0.223, 72.8)])  # MiniLM without it, Banking77
 
@@ -154,7 +153,6 @@ LAST_LAYER_OFF = (73.0, [(0.037, 73.5), (0.065, 73.9), (0.150, 75.7), (0.223, 72
         (LAST_LAYER_OFF, {}, 4, "whitening"),
         (MINILM, {"strength": "slight"}, 4, "slight"),
         (MINILM, {"strength": "whitening"}, 4, "whitening"),
-        (MEDIUM_FAILS, {}, 2, "gentle"),  # whitening does not follow from what the gentle one loses
         (RAW, {}, 4, "whitening"),
         (RAW, {"max_general_loss": 2.0}, 4, "medium"),
     ],
@@ -168,8 +166,6 @@ def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch
 
     def result(self: Any, name: str, transform: Affine, seconds: float) -> Any:
         gain, general = scores[name]
-        if general is None:
-            raise ValueError("not finite")
         found = domain.CandidateResult(name, gain, gain - 0.01, gain, general)
         reason = choice.why_not_accepted(found, base - general, self.max_general_loss)
         return dataclasses.replace(found, why_not_accepted=reason)

@@ -43,7 +43,8 @@ def folder(tmp_path_factory):
     settings = [part for study in TRAININGS for part in (study["training"], *study["methods"].values())]
     for name in {part["frequencies"] for part in settings if "frequencies" in part}:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_counts(FrequencyTable.count(SENTENCES, model.tokenizer), folder / name)
+        table = FrequencyTable.count(SENTENCES, model.tokenizer)
+        table.save(folder / name) if ".json" in name else write_counts(table, folder / name)
     return folder
 
 

@@ -64,15 +64,20 @@ def targets() -> dict[str, Target]:
         evaluation.LabelFreeComparison: {"base": torch.randn(100, 4)}, evaluation.load_retrieval: {"folder": folder},
         FrequencyTable: {"tokens": ("a", "b"), "counts": [1, 2]}, FrequencyTable.count: {"texts": lines},
         modules.RepALPostProcessor.attach: {"lambda_1": 0.1, "lambda_2": 0.1, "corpus": SENTENCES},
-        adaptation.adapt: {"overwrite": True, "show_progress_bar": False},
-        adaptation.adapt_search: {"queries": [t[3:] for t in world.corpus()[:60]], "overwrite": True,
-                                  "show_progress_bar": False},
+        adaptation.adapt: {"options": adaptation.AdaptationOptions(overwrite=True, show_progress_bar=False)},
+        adaptation.adapt_search: {
+            "queries": [t[3:] for t in world.corpus()[:60]],
+            "options": adaptation.AdaptationOptions(overwrite=True, show_progress_bar=False),
+        },
     }  # fmt: skip
     calls = [
         call
         for package in (losses, modules, evaluation, text, encoders, search)
         for name, call in vars(package).items()
-        if name in package.__all__ and inspect.isclass(call) and not dataclasses.is_dataclass(call)
+        if name in package.__all__
+        and inspect.isclass(call)
+        and not dataclasses.is_dataclass(call)
+        and "__init__" in vars(call)
     ]
     calls += [
         encoders.load_encoder, text.read_sentences, text.TfidfKeywords.fit, world.table().labels, FrequencyTable, BM25,

@@ -90,7 +90,7 @@ def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_befo
     recorded = json.loads((checkpoint / "complete.json").read_text())["run"]
     assert recorded["lora"] == {"lora_dropout": 0.05, "r": 4, "target_modules": "all-linear"}  # alpha is peft's 8
     other = load(folder, dropout=0.3, prompt_template="{} is", dtype="bfloat16")
-    with pytest.raises(ValueError, match=r"got others: dropout is .*; dtype is .*; lora is .*; prompt_template is "):
+    with pytest.raises(ValueError, match=r"got others: encoder is .*; lora is "):
         short_training(other, tmp_path / "other", LOSSES[loss].make, max_steps=4, lora=8, resume=True)
 
 
