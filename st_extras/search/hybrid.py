@@ -263,8 +263,8 @@ class HybridSearch:
     ) -> UpdateCounts:
         """Search these documents from now on; those whose texts were there before are not encoded again.
 
-        What it finds is what a new search of the documents would find. BM25 is made anew. Another thread may search
-        meanwhile: it finds the earlier documents until all is done. :meth:`save` writes the change.
+        What it finds is what a new search of the documents with the same weight would find. BM25 is made anew. Another
+        thread may search meanwhile: it finds the earlier documents until all is done. :meth:`save` writes the change.
 
         Args:
             documents: all of them, as for the class: those to keep, too. Texts are recognized, whatever their ids.

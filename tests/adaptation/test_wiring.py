@@ -4,11 +4,7 @@ Seed, deadline, batch size and limit are handed from part to part, and a part th
 """
 
 import dataclasses
-import functools
-import inspect
-import pkgutil
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,41 +13,11 @@ import pytest
 from st_extras.adaptation import AdaptationOptions, adapt
 from st_extras.adaptation.transforms import STRENGTHS
 from tests.adaptation.texts import DEV, TEXTS
+from tests.helpers import Recorder
 
 pytestmark = pytest.mark.usefixtures("without_picture")
 OPTIONS = AdaptationOptions(minutes=20, limit=520, batch_size=7, seed=5, show_progress_bar=False)
 """None of them is a default."""
-
-
-class Recorder:
-    """Remembers the arguments of functions by name, and calls them."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.patch = patch
-        self.calls: dict[str, list[dict[str, Any]]] = {}
-
-    def on(self, *places: str) -> None:
-        """Record the calls of "module:name" or "module:Class.method", in the module that calls it."""
-        for place in places:
-            name = place.rpartition(":")[2]
-            self.patch.setattr(place.replace(":", "."), self._recorded(name, pkgutil.resolve_name(place)))
-
-    def _recorded(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def called(*given: Any, **named: Any) -> Any:
-            bound = signature.bind(*given, **named)
-            bound.apply_defaults()
-            self.calls.setdefault(name, []).append(dict(bound.arguments))
-            return original(*given, **named)
-
-        return called
-
-    def one(self, name: str) -> dict[str, Any]:
-        """The arguments of the only call."""
-        (call,) = self.calls[name]
-        return call
 
 
 @pytest.fixture
