@@ -424,7 +424,8 @@ class HybridSearch:
         kept = sorted(np.flatnonzero(rows >= 0).tolist(), key=lambda number: -len(pieces[number]))[:_COMPARED]
         if not kept:
             return
-        encoded = encode_as(self.model, "document", [pieces[number] for number in kept], convert_to_tensor=True)
+        texts = [pieces[number] for number in kept]
+        encoded = encode_as(self.model, "document", texts, convert_to_tensor=True, show_progress_bar=False)
         stored = torch.from_numpy(earlier.embeddings[rows[kept]])
         again = torch.from_numpy(comparable(self.model, encoded))
         if other := difference(stored, again, earlier.encoder.dtype, str(encoded.dtype).removeprefix("torch.")):
