@@ -115,7 +115,7 @@ def adapt(
     check_dev(dev)
     check_settings(max_general_loss, strength, threshold)
     embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
-    with AdaptationRun(model, output, options) as run:
+    with AdaptationRun("adapt", model, output, options) as run:
         sample = apart_from(run.sample(texts), dev)
         corpus = split_corpus(sample, run.encode_sample(sample.texts, FEWEST_TEXTS))
         if strength is not None:

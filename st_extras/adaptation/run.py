@@ -86,7 +86,7 @@ class AdaptationOptions:
 class AdaptationRun:
     """An adaptation from its checks to its report: what is the same for a domain and a search.
 
-        with AdaptationRun(model, output, options) as run:
+        with AdaptationRun("adapt", model, output, options) as run:
             sample = run.sample(texts)
             embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS)
             ...
@@ -98,6 +98,7 @@ class AdaptationRun:
     The end removes them.
 
     Args:
+        job: name of the function that runs: only the same one resumes it.
         model: the encoder. It is not changed; its modules get their training or evaluation modes back at the end.
         output: a new or empty folder, or one that ``resume`` or ``overwrite`` allows to use.
         options: how it goes; None: the defaults.
@@ -111,13 +112,17 @@ class AdaptationRun:
     """
 
     def __init__(
-        self, model: SentenceTransformer, output: str | os.PathLike[str], options: AdaptationOptions | None = None
+        self,
+        job: str,
+        model: SentenceTransformer,
+        output: str | os.PathLike[str],
+        options: AdaptationOptions | None = None,
     ) -> None:
         self._began = time.perf_counter()
         options = AdaptationOptions() if options is None else options
         self.options: AdaptationOptions = check_instance("options", options, AdaptationOptions)
         self._encoding_deadline = self._began + 60 * options.minutes * _ENCODING_SHARE
-        self.folder = OutputFolder(output, resume=options.resume, overwrite=options.overwrite)
+        self.folder = OutputFolder(output, job=job, resume=options.resume, overwrite=options.overwrite)
         self.store = EmbeddingStore(self.folder.encoded)
         check_adapters(model)
         if model.truncate_dim is not None:

@@ -131,7 +131,7 @@ def adapt_search(
     require_bm25s()
     check_language(language)
     words = check_passages(passages)
-    with AdaptationRun(model, output, options) as run:
+    with AdaptationRun("adapt_search", model, output, options) as run:
         sample = run.sample(documents, "documents")
         wanted, made = search_queries(queries, sample.texts)
         if reason := why_not_enough(sample.texts, wanted, made):

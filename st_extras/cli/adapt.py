@@ -79,7 +79,7 @@ def adapt(
         show_progress_bar=shows_bars(quiet, as_json),
     )
     check_settings(max_general_loss, strength, threshold)
-    check_output(output, resume=resume, overwrite=overwrite)
+    check_output(output, job="adapt", resume=resume, overwrite=overwrite)
     options.check_column(context, text)
     options.refuse_refined(encoder)
     chooser: Any = None

@@ -88,7 +88,7 @@ def adapt_search(
         overwrite=overwrite,
         show_progress_bar=shows_bars(quiet, as_json),
     )
-    check_output(output, resume=resume, overwrite=overwrite)
+    check_output(output, job="adapt_search", resume=resume, overwrite=overwrite)
     options.check_column(context, documents)
     if not queries:
         options.refuse_unread(context, "needs --queries", "query_column")

@@ -67,10 +67,7 @@ def main() -> None:
     except FAILURES as error:
         code, message = exit_code(error), one_line(error)
     if code == INTERRUPTED:  # also where typer has caught it
-        message = "Interrupted"
-        if sys.argv[1:2] in (["train"], ["adapt"], ["adapt-search"]):
-            message += ": continue with the same command and --resume if it has saved anything, or start again with "
-            message += "--overwrite."
+        message = "Interrupted."  # a run that can be resumed has logged so
     if message and (code == FAILED_RUN or speaks()):  # a run may fail in one process alone
         print_error(message)
     if code:

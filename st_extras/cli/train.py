@@ -107,7 +107,7 @@ def train(
 
     if not resume:
         options.refuse_unread(context, "needs --resume; to replace an earlier training, give --overwrite", "force")
-    check_output(output, resume=resume, overwrite=overwrite)
+    check_output(output, job="train_encoder", resume=resume, overwrite=overwrite)
     if lora is not None:
         lora_config(lora)
     chosen = objectives.Objective(

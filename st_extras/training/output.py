@@ -46,7 +46,7 @@ _FILES, _RUN = "st-extras list of files", "st-extras run"
 class OutputFolder:
     """Where a job saves its model, and where it works until then.
 
-        folder = OutputFolder(output, resume=False, overwrite=True)  # raises before anything is computed
+        folder = OutputFolder(output, job="adapt", overwrite=True)  # raises before anything is computed
         with folder.unfinished():
             folder.save(model)  # and more files into folder.model, if there are any
 
@@ -55,6 +55,7 @@ class OutputFolder:
 
     Args:
         output: the folder that the model will be saved to: a new or empty one.
+        job: name of the function that saves there; it resumes only its own runs.
         resume: continue the interrupted run in ``NAME.unfinished``.
         overwrite: replace an earlier result in ``output``; without ``resume``, also discard an interrupted run.
 
@@ -67,11 +68,13 @@ class OutputFolder:
 
     Raises:
         ValueError: if ``output`` is a file, below one, or a mount point, if it holds anything but an earlier result
-            that may be replaced, if there is no interrupted run to resume or one that is neither to be resumed nor to
-            be removed, or if ``work`` is no run's.
+            that may be replaced, if there is no interrupted run of this job to resume or one that is neither to be
+            resumed nor to be removed, or if ``work`` is no run's.
     """
 
-    def __init__(self, output: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False) -> None:
+    def __init__(
+        self, output: str | os.PathLike[str], *, job: str = "", resume: bool = False, overwrite: bool = False
+    ) -> None:
         self.resume, self.overwrite = check_bool("resume", resume), check_bool("overwrite", overwrite)
         self.output = Path(output).resolve()
         if os.path.ismount(self.output):
@@ -81,7 +84,7 @@ class OutputFolder:
         self.work = self.output.with_name(f"{self.output.name}.unfinished")
         self.model, self._replaced = self.work / "model", self.work / "replaced"
         self.checkpoints, self.encoded = self.work / "checkpoints", self.work / "encoded"
-        self._run: dict[str, Any] = {"run": uuid4().hex, "overwrite": self.overwrite}
+        self._run: dict[str, Any] = {"run": uuid4().hex, "job": job, "overwrite": self.overwrite}
         nearest = next(path for path in (self.output, *self.output.parents) if path.exists())
         if not nearest.is_dir():
             raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
@@ -100,6 +103,11 @@ class OutputFolder:
         if self.resume:
             if not interrupted:
                 raise ValueError(f"resume needs an interrupted run in {str(self.work)!r}, got none: run it without.")
+            if interrupted["job"] != self._run["job"]:
+                raise ValueError(
+                    f"resume needs an interrupted run of {self._run['job']}, got one of {interrupted['job']} in "
+                    f"{str(self.work)!r}: resume that one, or choose another output."
+                )
             self._run = interrupted | {"overwrite": self.overwrite or interrupted["overwrite"]}
         elif interrupted and not self.overwrite:
             halfway = self._replaced.exists() and not is_filled(self.output)  # between the two renames
@@ -185,9 +193,11 @@ class OutputFolder:
             try:
                 yield
             except BaseException as error:
-                if resumable():
-                    logger.warning("The run was interrupted (%s): resume=True continues it.", type(error).__name__)
-                elif not self.resume:
+                if self.resume or resumable():
+                    logger.warning(
+                        "The run was interrupted (%s): resume=True (--resume) continues it.", type(error).__name__
+                    )
+                else:
                     self._remove_work(missing)
                 raise
             if self.model.exists():
@@ -284,18 +294,21 @@ class OutputFolder:
         os.rename(folder, self.output)
 
 
-def check_output(output: str | os.PathLike[str], *, resume: bool = False, overwrite: bool = False) -> None:
+def check_output(
+    output: str | os.PathLike[str], *, job: str = "", resume: bool = False, overwrite: bool = False
+) -> None:
     """Check that a job may save its model to ``output``, before anything is computed. Nothing is changed.
 
     Args:
         output: a new or empty folder.
+        job: name of the function that will save there; it resumes only its own runs.
         resume: whether an interrupted run is to be continued.
         overwrite: whether an earlier result may be replaced and, without ``resume``, an interrupted run discarded.
 
     Raises:
         ValueError: if it may not; see :class:`OutputFolder`.
     """
-    OutputFolder(output, resume=resume, overwrite=overwrite)
+    OutputFolder(output, job=job, resume=resume, overwrite=overwrite)
 
 
 def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -310,7 +323,7 @@ def save_model(model: SentenceTransformer, output: str | os.PathLike[str], *, ov
         ValueError: if ``output`` may not be used; see :class:`OutputFolder`.
         OSError: if the disk is full.
     """
-    folder = OutputFolder(output, overwrite=overwrite)
+    folder = OutputFolder(output, job="save_model", overwrite=overwrite)
     with folder.unfinished():
         folder.save(model)
 

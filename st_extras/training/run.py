@@ -181,7 +181,7 @@ def train_encoder(
         raise ValueError(
             "force needs resume=True, got resume=False: to replace a training, set overwrite=True instead."
         )
-    folder = OutputFolder(output, resume=resume, overwrite=overwrite)
+    folder = OutputFolder(output, job="train_encoder", resume=resume, overwrite=overwrite)
     checkpoints = folder.checkpoints
     last = last_checkpoint(checkpoints) if resume else None
     recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}

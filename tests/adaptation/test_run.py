@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("without_picture")
 
 
 def opened(model: SentenceTransformer, output: Path, **options: Any) -> AdaptationRun:
-    return AdaptationRun(model, output, AdaptationOptions(show_progress_bar=False, **options))
+    return AdaptationRun("adapt", model, output, AdaptationOptions(show_progress_bar=False, **options))
 
 
 def stored(output: Path) -> list[Path]:
@@ -47,6 +47,26 @@ def test_encoding_comes_before_normalize_or_by_a_route(still_encoder, tmp_path):
 
 
 # --- the folder ---
+
+
+def test_the_search_for_documents_that_was_interrupted_is_not_resumed_as_that_for_a_domain(
+    still_encoder, tmp_path, monkeypatch
+):
+    texts, model = TEXTS[:60], tmp_path / "out.unfinished" / "model"
+    with monkeypatch.context() as patch:
+        patch.setattr("st_extras.training.output.OutputFolder._put_in_place", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            adapt_search(still_encoder, texts, tmp_path / "out", **quiet())
+    assert model.is_dir()
+    with pytest.raises(ValueError, match=r"^resume needs an interrupted run of adapt, got one of adapt_search in "):
+        adapt(still_encoder, texts, tmp_path / "out", **quiet(resume=True))
+    assert model.is_dir()
+    adapt_search(still_encoder, texts, tmp_path / "out", **quiet(resume=True))
+    assert not model.exists()
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def failed(model: SentenceTransformer, output: Path, error: BaseException, **options: Any) -> None:

@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 
 import st_extras
 from st_extras.cli import app, console
-from tests.cli.commands import COMMANDS, parameters
+from st_extras.losses import SimCSELoss
 from tests.cli.conftest import files, shown
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "datasets", "huggingface_hub", "scipy", "nltk", "sklearn")
@@ -120,7 +120,7 @@ def test_a_byte_order_mark_is_no_part_of_a_query(run):
         (SafetensorError("I/O error: File too large"), 1, "SafetensorError: I/O error: File too large."),
         (RuntimeError("CUDA out of memory.\nTried to"), 1, "RuntimeError: CUDA out of memory. Tried to."),
         (MemoryError(), 1, "MemoryError."),
-        (KeyboardInterrupt(), 130, "Interrupted"),
+        (KeyboardInterrupt(), 130, "Interrupted."),
     ],
 )
 def test_every_error_is_one_line(run, monkeypatch, error, code, message):
@@ -133,15 +133,28 @@ def test_every_error_is_one_line(run, monkeypatch, error, code, message):
     assert err.startswith(f"Error: {message}")
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_an_interrupted_command_names_resume_if_it_has_it(run, monkeypatch, words):
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("step", [0, 1, 3])
+def test_an_interrupted_training_names_resume_if_it_has_saved_anything(run, monkeypatch, caplog, step):
+    """It had a checkpoint at step 2; else nothing is left of it, and the same command begins again."""
+    forward, calls = SimCSELoss.forward, []
 
-    monkeypatch.setattr(app, "app", interrupt)
-    code, _, err = run(*COMMANDS[words])
-    resumes = "--resume" in {option for parameter in parameters(words) for option in parameter.opts}
-    assert (code, "--resume" in err) == (130, resumes)
+    def interrupted(self: SimCSELoss, *arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) > step:
+            raise KeyboardInterrupt
+        return forward(self, *arguments)
+
+    monkeypatch.setattr(SimCSELoss, "forward", interrupted)
+    words = ("--steps", 4, "--eval-steps", 2, "--batch-size", 4, "--quiet")
+    code, _, err = run("train", "simcse", "ENC", "TEXT", "-o", "out", *words)
+    advised = [message for message in caplog.messages if "--resume" in message]
+    assert (code, shown(err)[-1], len(advised), "--overwrite" in err + caplog.text) == (
+        130,
+        "Error: Interrupted.",
+        step == 3,
+        False,
+    )
+    assert Path("out.unfinished").exists() == (step == 3)
 
 
 def test_a_fault_of_the_program_keeps_its_traceback(run, monkeypatch):

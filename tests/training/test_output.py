@@ -153,6 +153,15 @@ def test_an_interrupted_run_is_resumed_or_removed_as_asked(tmp_path):
     assert not work.exists()
 
 
+def test_a_run_is_resumed_by_its_own_job(tmp_path):
+    killed(tmp_path / "out", job="adapt_search")
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=r"^resume needs an interrupted run of adapt, got one of adapt_search in "):
+        check_output(tmp_path / "out", resume=True, job="adapt")
+    assert contents(tmp_path) == before
+    check_output(tmp_path / "out", resume=True, job="adapt_search")
+
+
 FOREIGN = [
     *("notes.txt", "checkpoints/notes.txt", "checkpoints/eval/notes.txt", "checkpoints/checkpoint-new/model.bin"),
     *("checkpoints/checkpoint-7", "checkpoints/runs/notes.txt", "encoded/notes.txt", "encoded/a.safetensors"),

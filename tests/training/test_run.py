@@ -178,7 +178,7 @@ class TestResume:
 
     def test_an_interruption_is_logged(self, encoder, tmp_path, caplog):
         interrupted(encoder, tmp_path / "out", max_steps=4)
-        assert "The run was interrupted (KeyboardInterrupt): resume=True continues it." in caplog.text
+        assert "The run was interrupted (KeyboardInterrupt): resume=True (--resume) continues it." in caplog.text
 
     @SLOW
     def test_a_full_disk_can_be_resumed(self, make_encoder, tmp_path, monkeypatch):
