@@ -376,7 +376,7 @@ def test_every_option_of_every_command_is_on_a_line():
 def test_defaults_are_those_of_python(run, calls, line):
     """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
     given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
-    given |= {"sentences", "documents", "name", "no_duplicates" if "paser" in line else "convert_to_tensor"}
+    given |= {"sentences", "documents", "name", "job", "no_duplicates" if "paser" in line else "convert_to_tensor"}
     for call, arguments in ran(run, calls, line).seen:
         for name in {*arguments} - given:
             default = calls.defaults.get((call, name), inspect.Parameter.empty)
