@@ -183,18 +183,18 @@ def random_search(documents: list[str], each: int) -> HybridSearch:
     """Return a search of N documents with ``each`` passages, whose embeddings are random."""
     model, generator = quick_encoder(), np.random.default_rng(0)
     count = len(documents) * each
-    small = HybridSearch(model, documents[:1], bm25_weight=WEIGHT)._index  # of this encoder
+    search = HybridSearch(model, documents[:1], bm25_weight=WEIGHT)
     rows = generator.standard_normal((count, _DIMENSIONS), dtype=np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    index = replace(
-        small,
+    search._index = replace(
+        search._index,
         ids=[*range(len(documents))],
         passages=Passages(np.arange(0, count + 1, each), np.zeros((count, 2), dtype=np.int32)),
         keys=np.zeros((count, 16), dtype=np.uint8),
         embeddings=rows,
         bm25=BM25(documents),
     )
-    return HybridSearch(model, index=index)
+    return search
 
 
 def latency_of(corpus: Path, passages: int, each: int) -> dict[str, float]:

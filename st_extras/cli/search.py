@@ -212,7 +212,9 @@ def _followed(
     same = found.holds(documents)
     if same and queries is None and weight in (None, found.bm25_weight):
         return found
-    counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
+    counts = found.update(
+        documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar, folder=index
+    )
     if not same:
         print_line(str(counts), to_stderr=True)
     found.save(index)

@@ -38,7 +38,7 @@ from st_extras.ranking import (
 from st_extras.search.documents import Documents, Id, read_identified
 from st_extras.search.index import PARTS, SearchIndex, WeightSource, check_folder, read_index, write_index
 from st_extras.text.corpus import is_blank
-from st_extras.text.term_weights import BM25, BM25_SHARE, check_language, check_share, require_bm25s
+from st_extras.text.term_weights import BM25, BM25_SHARE, check_language, check_share, require_bm25s, word_rules
 
 Nearest = Callable[[Floats, int], tuple[Any, Any]]
 """Takes (B, D) rows and k; returns the (B, k) inner products with the nearest passages, and their numbers."""
@@ -117,7 +117,6 @@ class HybridSearch:
         show_progress_bar: show how many texts are encoded.
         folder: where :meth:`save` will write. Embeddings are kept there while they are computed, so that the same call
             resumes after an interruption; :meth:`save` removes what it no longer needs. None: nothing is kept.
-        index: what :meth:`load` read, in place of documents; None: there is none.
 
     Attributes:
         model: as given.
@@ -143,7 +142,7 @@ class HybridSearch:
     def __init__(
         self,
         model: SentenceTransformer,
-        documents: Any = None,
+        documents: Any,
         *,
         queries: Any = None,
         bm25_weight: float | None = None,
@@ -154,18 +153,8 @@ class HybridSearch:
         batch_size: int = 64,
         show_progress_bar: bool = False,
         folder: str | PathLike[str] | None = None,
-        index: SearchIndex | None = None,
     ) -> None:
-        check_instance("model", model, SentenceTransformer)
-        check_product(model)
-        self.model = model
-        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
-        self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
-        self._folder = None if folder is None else check_folder(folder)
-        if index is not None:
-            self._check_encoder(index)
-            self._index = index
-            return
+        self._set_up(model, batch_size, None if folder is None else check_folder(folder))
         share = check_share(share)
         words = check_passages(passages)
         words = words if embeddings is None else None
@@ -173,10 +162,19 @@ class HybridSearch:
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
         weight, unlabelled, source = _given_weight(queries, bm25_weight)
         read = read_identified(documents)
-        made = self._make(read, words, language, embeddings, show_progress_bar)
+        index = self._build_index(read, words, language, embeddings, show_progress_bar)
         if source == "documents":
             unlabelled = queries_from_documents(read.texts)
-        self._index = self._weighted(replace(made, share=share), weight, unlabelled, source)
+        self._index = self._weighted(replace(index, share=share), weight, unlabelled, source)
+
+    def _set_up(self, model: SentenceTransformer, batch_size: int, folder: Path | None = None) -> None:
+        """Set all but the index."""
+        check_instance("model", model, SentenceTransformer)
+        check_product(model)
+        self.model = model
+        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
+        self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
+        self._folder = folder
 
     @property
     def ids(self) -> Sequence[Id]:
@@ -216,7 +214,8 @@ class HybridSearch:
             top_k: how many documents to return, at least 1; fewer if there are fewer.
             nearest: suggests the encoder's passages, such as ``index.search`` of a faiss index over ``embeddings`` by
                 inner product: takes (B, D) embedded queries and k, returns (B, k) scores, which are not used, and the
-                numbers of the passages; -1 stands for none. None: exact, by comparing with all embeddings.
+                numbers of the passages; -1 stands for none. It is called again for more passages where few documents
+                have all of them. None: exact, by comparing with all embeddings.
 
         Returns:
             For each query a list of ``{"corpus_id": id, "score": dense + w * BM25, "passage": (start, end)}``: where
@@ -225,7 +224,8 @@ class HybridSearch:
 
         Raises:
             ValueError: if a query is not a string or no valid text, its embedding is not finite, ``top_k`` is not
-                allowed, or ``nearest`` returns anything else.
+                allowed, ``nearest`` returns anything else, or words are compared in another way than when the search
+                was saved.
         """
         texts = (queries,) if isinstance(queries, str) else check_strings("queries", queries)
         top_k = check_count("top_k", top_k, 1)
@@ -236,6 +236,11 @@ class HybridSearch:
         if not asked:
             return hits
         self._check_similarity(index)
+        if not index.compares_words_as_now:
+            raise ValueError(
+                "the search must be updated with its documents, as words are compared in another way than when it was "
+                "saved: update(documents) makes BM25 anew and encodes nothing again."
+            )
         embedded = self._embed_queries([texts[number] for number in asked])
         for rows in row_blocks(len(asked), len(index.embeddings)):
             bm25 = index.bm25.scores([texts[number] for number in asked[rows]])
@@ -260,6 +265,7 @@ class HybridSearch:
         bm25_weight: float | None = None,
         embeddings: Any = None,
         show_progress_bar: bool = False,
+        folder: str | PathLike[str] | None = None,
     ) -> UpdateCounts:
         """Search these documents from now on; those whose texts were there before are not encoded again.
 
@@ -273,6 +279,7 @@ class HybridSearch:
             embeddings: (N, D) of all documents, if you have them; none is cut then. None: new and changed texts are
                 encoded.
             show_progress_bar: show how many texts are encoded.
+            folder: where :meth:`save` will write, as for the class. None: the one that the class was given, if any.
 
         Returns:
             How many documents were encoded, kept and dropped.
@@ -284,15 +291,17 @@ class HybridSearch:
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
         weight, unlabelled, source = _given_weight(queries, bm25_weight)
         read = read_identified(documents)
+        checked = None if folder is None else check_folder(folder)
         with self._changes:
+            self._folder = checked or self._folder
             earlier = self._index
             self._check_encoder(earlier)
             if source == "documents":  # neither is given
                 weight, source = earlier.bm25_weight, earlier.weight_source
             language = earlier.bm25.language
-            made = self._make(read, earlier.passage_words, language, embeddings, show_progress_bar, earlier)
-            counts = _counts(made, earlier)
-            self._index = self._weighted(replace(made, share=earlier.share), weight, unlabelled, source)
+            index = self._build_index(read, earlier.passage_words, language, embeddings, show_progress_bar, earlier)
+            counts = _counts(index, earlier)
+            self._index = self._weighted(replace(index, share=earlier.share), weight, unlabelled, source)
         return counts
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -305,7 +314,8 @@ class HybridSearch:
                 when the search was made. Files of others in it stay as they are.
 
         Raises:
-            ValueError: if a new folder holds anything else, or another process writes to it.
+            ValueError: if a new folder holds anything else, a file of the earlier search was changed since, or another
+                process writes to it.
             OSError: if a file cannot be written.
         """
         with self._changes:
@@ -328,7 +338,8 @@ class HybridSearch:
             folder: the folder.
             model: the encoder that it was made with, recognized by how it encodes documents: it may have another route
                 or prompt for queries.
-            documents: the same documents, to be sure that they are; hits then carry their ids. None: not compared.
+            documents: the same documents, to be sure that they are; hits then carry their ids, and BM25 is made anew
+                if words are compared in another way by now. None: not compared.
             batch_size: texts per forward pass.
 
         Raises:
@@ -345,15 +356,21 @@ class HybridSearch:
                     "them, and update it."
                 )
             index = replace(index, ids=given.ids)  # numbers where they are numbers
-        return cls(model, index=index, batch_size=batch_size, folder=folder)
+            if not index.compares_words_as_now:
+                index = index.with_bm25_of(given.texts)
+        search = cls.__new__(cls)
+        search._set_up(model, batch_size)
+        search._check_encoder(index)
+        search._index = index
+        return search
 
     def holds(self, documents: Any) -> bool:
-        """Return whether the search was made of exactly these documents, with these ids, in this order.
+        """Return whether a new search of these documents would be this one: the same texts and ids in this order.
 
         Raises:
             ValueError: if they are no documents.
         """
-        return read_identified(documents).digest() == self._index.digest
+        return read_identified(documents).digest() == self._index.digest and self._index.compares_words_as_now
 
     def _check_encoder(self, index: SearchIndex) -> None:
         self._check_similarity(index)
@@ -372,7 +389,7 @@ class HybridSearch:
         found = EncoderFingerprint.of(self.model, route="document")
         return replace(found, probes=torch.from_numpy(comparable(self.model, found.probes)))
 
-    def _make(
+    def _build_index(
         self,
         documents: Documents,
         words: int | None,
@@ -417,6 +434,7 @@ class HybridSearch:
             similarity,
             words,
             documents.digest(),
+            word_rules(language),
         )
 
     def _check_kept(self, earlier: SearchIndex, pieces: Sequence[str], rows: Numbers) -> None:
@@ -537,19 +555,28 @@ def _nearest_documents(index: SearchIndex, embedded: Floats, count: int, nearest
         if not index.has_embedding.all():
             scores[:, ~index.has_embedding] = -np.inf
         best = index.passages.best(scores)
-        found = highest(best, count)
+        first = highest(best, count)
         return [
             row[scored[row] > -np.inf] if query.any() else row[:0]
-            for row, scored, query in zip(found, best, embedded, strict=True)
+            for row, scored, query in zip(first, best, embedded, strict=True)
         ]
     total = len(index.embeddings)
+    documents = [np.empty(0, dtype=np.int64)] * len(embedded)
+    lacking = np.flatnonzero(embedded.any(axis=1)).tolist()  # queries that may have more documents
     asked = min(total, count * -(-total // len(index.ids)))
-    numbers = _checked_numbers(nearest(embedded, asked), (len(embedded), asked), total)
-    rows = [row[row >= 0] for row in numbers]
-    return [
-        index.passages.documents(row[index.has_embedding[row]] if query.any() else row[:0])
-        for row, query in zip(rows, embedded, strict=True)
-    ]
+    while lacking:
+        numbers = _checked_numbers(nearest(embedded[lacking], asked), (len(lacking), asked), total)
+        for query, row in zip(lacking, numbers, strict=True):
+            known = row[row >= 0]
+            documents[query] = index.passages.documents(known[index.has_embedding[known]])
+        is_all = asked == total
+        lacking = [
+            query
+            for query, row in zip(lacking, numbers, strict=True)
+            if not is_all and row.min() >= 0 and len(documents[query]) < count
+        ]
+        asked = min(total, 2 * asked)
+    return documents
 
 
 def _checked_numbers(found: Any, shape: tuple[int, int], total: int) -> Numbers:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -38,7 +38,7 @@ from st_extras.files import (
 )
 from st_extras.ranking import Floats
 from st_extras.search.documents import Id
-from st_extras.text.term_weights import BM25, BM25_SHARE
+from st_extras.text.term_weights import BM25, BM25_SHARE, word_rules
 
 WeightSource = Literal["given", "queries", "documents"]
 
@@ -74,6 +74,7 @@ class SearchIndex:
         similarity: "cosine" or "dot".
         passage_words: words of a passage; None: documents stay whole.
         digest: of ids and texts of the documents.
+        word_rules: how BM25 makes words of a text: see :func:`~st_extras.text.term_weights.word_rules`.
         bm25_weight: of BM25 beside the encoder.
         weight_source: whether the weight was given, or found from queries or from sentences of the documents.
         share: how far the scores of BM25 spread after weighting, relative to the encoder's.
@@ -88,6 +89,7 @@ class SearchIndex:
     similarity: str
     passage_words: int | None
     digest: str
+    word_rules: str
     bm25_weight: float = 0.0
     weight_source: WeightSource = "given"
     share: float = BM25_SHARE
@@ -96,6 +98,16 @@ class SearchIndex:
     def has_embedding(self) -> NDArray[np.bool_]:
         """(P,) whether the embedding is not 0."""
         return np.asarray(self.embeddings.any(axis=1))
+
+    @cached_property
+    def compares_words_as_now(self) -> bool:
+        """Whether BM25 made the words of its documents as it makes those of a query."""
+        return self.word_rules == word_rules(self.bm25.language)
+
+    def with_bm25_of(self, texts: Sequence[str]) -> SearchIndex:
+        """Return the index with another BM25 of its documents, whose N texts these are."""
+        language = self.bm25.language
+        return replace(self, bm25=BM25(texts, language), word_rules=word_rules(language))
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
@@ -146,35 +158,33 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
     path.mkdir(parents=True, exist_ok=True)
     with one_writer(path):
         earlier = _read_about(path)
-        owned = {*earlier.get("files", ()), *earlier.get("unfinished", ())}
+        known = earlier.get("files", {})
+        owned = {*known, *earlier.get("unfinished", ())}
         tensors = _tensors(index)
-        name, by_words = (
-            f"embeddings-{_content(tensors)}.safetensors",
-            f"bm25-{digest([index.digest, str(index.bm25.language)])}",
-        )
+        embeddings = f"embeddings-{_content(tensors)}.safetensors"
+        by_words = f"bm25-{digest([index.digest, str(index.bm25.language), index.word_rules])}"
         ids = None if index.ids == [*range(len(index.ids))] else f"ids-{json_digest(index.ids)}.json"
-        new = {name, *(f"{by_words}/{file}" for file in _BM25_FILES), *([ids] if ids else ())}
-        for file in sorted(new - owned):
-            if (path / file).exists():
-                raise ValueError(f"{str(path / file)!r} must not exist, got a file that is not the index's: move it.")
+        new = {embeddings, *(f"{by_words}/{file}" for file in _BM25_FILES), *([ids] if ids else ())}
+        _check_own(path, known, new - owned)
         # from here on, what is written is known to be the index's, whenever this ends
         write_checked_json(path / ABOUT, _FORMAT, earlier | {"unfinished": sorted(owned | new)})
         _remove_partial(path, {ABOUT, *owned, *new})
-        known = earlier.get("files", {})
-        if not _is_whole(path, [name], known):
-            write_tensors(path / name, tensors)
-        if not _is_whole(path, [file for file in new if file.startswith(f"{by_words}/")], known):
+        there = {file for file in known if (path / file).is_file()}
+        if embeddings not in there:
+            write_tensors(path / embeddings, tensors)
+        if not {file for file in new if file.startswith(f"{by_words}/")} <= there:
             _write_bm25(index.bm25, path / by_words)
         if ids:
             write_json(path / ids, list(index.ids))
         about = {
             "documents": len(index.ids),
             "ids": ids,
-            "embeddings": name,
+            "embeddings": embeddings,
             "bm25": by_words,
             "language": index.bm25.language,
             "passages": index.passage_words,
             "digest": index.digest,
+            "word_rules": index.word_rules,
             "bm25_weight": index.bm25_weight,
             "weight_source": index.weight_source,
             "share": index.share,
@@ -231,6 +241,7 @@ def _read(path: Path, about: dict[str, Any]) -> SearchIndex:
         about["similarity"],
         about["passages"],
         about["digest"],
+        about["word_rules"],
         about["bm25_weight"],
         about["weight_source"],
         about["share"],
@@ -248,11 +259,22 @@ def _content(tensors: Mapping[str, torch.Tensor]) -> str:
     return digest(tensor.contiguous().view(-1).view(torch.uint8).numpy().data for tensor in tensors.values())
 
 
-def _is_whole(folder: Path, names: Iterable[str], known: Mapping[str, str]) -> bool:
-    """Return whether the files are those that the earlier index names."""
-    return all(
-        name in known and (folder / name).is_file() and file_digest(folder / name) == known[name] for name in names
-    )
+def _check_own(folder: Path, known: Mapping[str, str], others: Collection[str]) -> None:
+    """Check that what is written or removed is the index's own.
+
+    Args:
+        folder: of the index.
+        known: digests of the files of the earlier index.
+        others: names of files that will be written, and are none of the index yet.
+
+    Raises:
+        ValueError: if a file was changed since it was saved, or there is one that the index did not write.
+    """
+    for name in sorted({*known, *others}):
+        file = folder / name
+        if file.exists() and (name in others or file_digest(file) != known[name]):
+            must = "not exist, as the index will write it" if name in others else "be as it was saved"
+            raise ValueError(f"{str(file)!r} must {must}, got another file: move it.")
 
 
 def _write_bm25(bm25: BM25, folder: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from st_extras.checks import check_choice, check_interval, check_rows, check_strings
+from st_extras.files import digest
 from st_extras.text.words import INVISIBLE, SPACELESS, find_all_words
 
 _PAIRED = rf"{SPACELESS}\uac00-\ud7a3"  # and Hangul, where particles follow a word without a space
@@ -23,6 +24,11 @@ _LEFT_OUT = re.compile(
     rf"[{INVISIBLE}\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u0652\u0670\u06d6-\u06dc]"
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_EVERY_SCRIPT = (  # what is kept together, separated, dropped or paired
+    "The X-ray of İstanbul's Straße, co\u00adoperate snake_case ﬁve 1,000 café cafe\u0301 Ωμέγα Привет, кошки бегут "
+    "我们搜索文档 東京タワー 검색엔진을 ค้นหาเอกสาร ລາວ བོད་ཡིག ភាសាខ្មែរ မြန်မာ हिन्दी भाषा الكتـــابُ שָׁלוֹם "
+    "running runs houses nationality"
+)
 _FEWEST_WORDS = 3  # of a sentence that stands for a query
 _MOST_CHARACTERS = 2000  # of a text, whose words are compared
 BM25_SHARE = 0.2
@@ -235,6 +241,19 @@ def search_words(text: str, language: str | None = None, *, singles: bool = Fals
             elif stem := piece[0] if language is None else _stem(piece[0], language):
                 found.append(stem)
     return found
+
+
+def word_rules(language: str | None = None) -> str:
+    """Return what recognizes how :func:`search_words` makes words, by those of some texts.
+
+    An index of words that were made in another way, as by another version of the stemmer, finds too little.
+
+    Args:
+        language: of the stems and stop words.
+    """
+    stop_words = () if language is None else sorted(_analyzer(language)[0])
+    texts = [_EVERY_SCRIPT, *stop_words, *(f"{word}s {word}ed {word}ing" for word in stop_words)]
+    return digest([" ".join([language or "", *search_words(text, language, singles=True)]) for text in texts])
 
 
 def searchable_sentences(text: str) -> list[str]:

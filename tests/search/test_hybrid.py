@@ -219,6 +219,36 @@ def test_an_index_of_the_users_suggests_documents(search, monkeypatch):
             search.search("a cat", 3, nearest=lambda rows, count, numbers=numbers: (None, numbers))
 
 
+def test_an_index_of_the_users_is_asked_for_more_where_a_long_document_has_the_nearest_passages(
+    still_encoder, monkeypatch
+):
+    monkeypatch.setattr(hybrid, "FEWEST_CANDIDATES", 3)
+    texts = ["cat " * 400, *(text for text in dict.fromkeys(DOCUMENTS) if "cat" not in text)]
+    search = HybridSearch(still_encoder, texts, bm25_weight=0, passages=8)
+    received = []
+
+    def nearest(rows, count):
+        received.append((len(rows), count))
+        numbers = np.argsort(-(rows @ search.embeddings.T), axis=1, kind="stable")[:, :count]
+        return None, numbers
+
+    queries = ["old river", " ".join(8 * ["cat"])]  # the second one is the text of each passage of the first document
+    found, exact = search.search(queries, 3, nearest=nearest), search.search(queries, 3)
+    for hits, expected in zip(found, exact, strict=True):
+        assert [hit["corpus_id"] for hit in hits] == [hit["corpus_id"] for hit in expected]
+    total = len(search.embeddings)
+    assert received[0] == (2, 3 * -(-total // len(texts)))
+    assert {rows for rows, _ in received[1:]} == {1}, "for that query alone"
+    asked = []
+
+    def one(rows, count):
+        asked.append(count)
+        return None, np.array([[0] + [-1] * (count - 1)])
+
+    assert [hit["corpus_id"] for hit in search.search(queries[1], 3, nearest=one)[0]] == [0]
+    assert len(asked) == 1, "an index that has no more is not asked again"
+
+
 # --- files ---
 
 

@@ -16,6 +16,7 @@ from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.passages import PASSAGE_WORDS, longer_than_read
 from st_extras.files import write_checked_json
 from st_extras.search import HybridSearch, index
+from st_extras.text import term_weights
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
 from tests.helpers import count_rows
@@ -257,13 +258,56 @@ def test_files_of_others_stay_byte_for_byte(search, tmp_path):
     assert_same(HybridSearch.load(folder, search.model), search)
 
 
+@pytest.mark.parametrize("same", [False, True], ids=["another search", "the same search"])
+def test_a_file_that_was_changed_since_is_neither_removed_nor_overwritten(search, tmp_path, same):
+    search.save(tmp_path)
+    if not same:
+        search.update(after())
+    for name in [name for name in content(tmp_path) if name != index.ABOUT]:
+        file = tmp_path / name
+        whole = file.read_bytes()
+        file.write_bytes(b"mine")
+        before = content(tmp_path)
+        with pytest.raises(ValueError, match=rf"{name}' must be as it was saved, got another file: move it"):
+            search.save(tmp_path)
+        assert content(tmp_path) == before
+        file.write_bytes(whole)
+    search.save(tmp_path)
+    assert_same(HybridSearch.load(tmp_path, search.model), search)
+
+
+def test_a_loaded_search_writes_to_its_folder_only_when_it_is_saved(search, tmp_path):
+    search.save(tmp_path)
+    before = content(tmp_path)
+    HybridSearch.load(tmp_path, search.model).update(after())
+    assert content(tmp_path) == before
+
+
+def test_bm25_of_other_words_is_made_anew_or_refused(search, tmp_path, monkeypatch):
+    """As after an update of this package, or of what stems words."""
+    search.save(tmp_path)
+    words = term_weights.search_words
+    monkeypatch.setattr(term_weights, "search_words", lambda text, *given, **named: words(text[::-1], *given, **named))
+    loaded = HybridSearch.load(tmp_path, search.model)
+    assert not loaded.holds(BEFORE)
+    with pytest.raises(ValueError, match=r"^the search must be updated with its documents, as words are compared"):
+        loaded.search("a cat")
+    counts = loaded.update(BEFORE)
+    assert (counts.encoded, counts.kept) == (0, len(BEFORE))
+    expected = HybridSearch(search.model, BEFORE, bm25_weight=search.bm25_weight)
+    assert_same(loaded, expected)
+    assert_same(HybridSearch.load(tmp_path, search.model, documents=BEFORE), expected)
+    loaded.save(tmp_path)
+    assert_same(HybridSearch.load(tmp_path, search.model), expected)
+
+
 def test_a_name_that_is_taken_is_not_overwritten(search, tmp_path):
     search.save(tmp_path / "index")
     (name,) = (path.name for path in (tmp_path / "index").glob("embeddings-*"))
     other = tmp_path / "other"
     HybridSearch(search.model, after(), bm25_weight=0.1).save(other)
     (other / name).write_bytes(b"mine")
-    with pytest.raises(ValueError, match="not the index's"):
+    with pytest.raises(ValueError, match="must not exist, as the index will write it, got another file: move it"):
         search.save(other)
     assert (other / name).read_bytes() == b"mine"
     HybridSearch.load(other, search.model, documents=after())

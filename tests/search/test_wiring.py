@@ -53,7 +53,9 @@ def test_every_setting_arrives_and_stays(still_encoder, tmp_path, recorder):
     loaded = HybridSearch.load(folder, still_encoder, batch_size=5)
     assert (loaded.bm25_weight, loaded.weight_source, loaded.passages) == (search.bm25_weight, "queries", 8)
     loaded.update(DOCUMENTS | {"other": "another document"}, queries=QUERIES)
-    assert_arrived(recorder, loaded, False, folder=folder / "parts")
+    assert_arrived(recorder, loaded, False, folder=None)
+    loaded.update(MORE, queries=QUERIES, folder=tmp_path / "elsewhere")
+    assert_arrived(recorder, loaded, False, folder=tmp_path / "elsewhere" / "parts")
     loaded.update(DOCUMENTS, queries=QUERIES[:3])
     assert recorder.one("hybrid_weight")["share"] == 0.7 != BM25_SHARE
     assert sorted(recorder.one("hybrid_weight")["queries"]) == sorted(QUERIES[:3])
