@@ -18,7 +18,7 @@ from st_extras.text.corpus import check_sentence
 from st_extras.text.documents import check_id, read_documents, read_queries
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
-from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, choose_columns, open_file
+from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, open_file
 
 logger = logging.getLogger(__name__)
 
@@ -232,9 +232,9 @@ def _judgements(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if names and _reads_as_number(first.split(between)[-1]):
             break
     else:
-        for where, row in open_file(file, other=".tsv").read()[1]:
-            columns = _COLUMNS if len(row) > 2 else _WITHOUT_GRADES
-            yield where, {kind: row[name] for kind, name in choose_columns(where, row, columns).items()}
+        table = open_file(file, other=".tsv")
+        _, row = next(table.read(), ("", {}))
+        yield from table.rows(_COLUMNS if len(row) > 2 else _WITHOUT_GRADES)
         return
     for number, line in chain([(1, first)], lines):
         fields = (field.strip() for field in line.strip().split(between, len(names) - 1))

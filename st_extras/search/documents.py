@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from st_extras.checks import shown
 from st_extras.files import digest
-from st_extras.text.corpus import check_sentence, is_blank, is_dataset, iterate_sentences
+from st_extras.text.corpus import check_sentence, is_blank, is_dataset, iterate_sentences, text_rows
 from st_extras.text.documents import check_id
-from st_extras.text.tables import DOCUMENT_IDS, Table, rows_of_dataset, text_columns, text_of
+from st_extras.text.tables import DOCUMENT_IDS, dataset_table, text_columns
 
 Id = str | int
 
@@ -49,10 +49,10 @@ def read_identified(documents: Any) -> Documents:
         texts = [check_sentence(text, f"documents[{key!r}]") for key, text in documents.items()]
         ids = list(documents)
     elif not isinstance(documents, Mapping) and is_dataset(documents, name="documents"):
-        table = Table("documents", lambda: rows_of_dataset(documents, "documents"))
-        rows = [*table.rows(text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="column"))]
-        texts = [check_sentence(text_of(row), where) for where, row in rows]
-        keys = [(where, row.get("id")) for where, row in rows]
+        columns = text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="column")
+        rows = [*text_rows(dataset_table(documents, "documents"), columns)]
+        texts = [text for _, text, _ in rows]
+        keys = [(where, row.get("id")) for where, _, row in rows]
         ids = [place if key is None else check_id(key, where, "document") for place, (where, key) in enumerate(keys)]
     else:
         texts = list(iterate_sentences(documents, name="documents"))

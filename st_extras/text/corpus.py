@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice, pairwise
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.files import has_lone_surrogate
-from st_extras.text.tables import Table, open_tables, rows_of_dataset, text_columns, text_of
+from st_extras.text.tables import Column, Table, dataset_table, open_tables, text_columns
 from st_extras.text.words import INVISIBLE, SPACELESS
 
 FEWEST_WITH_LETTERS = 0.5
@@ -46,8 +47,8 @@ def iterate_sentences(source: Any, column: str | None = None, *, name: str = "se
             column does not exist, or a sentence is not a string or holds a lone surrogate.
     """
     if is_dataset(source, name=name):
-        rows = Table(name, lambda: rows_of_dataset(source, name)).rows(text_columns(column, option="column"))
-        yield from (check_sentence(text_of(row), where) for where, row in rows)
+        rows = text_rows(dataset_table(source, name), text_columns(column, option="column"))
+        yield from (text for _, text, _ in rows)
         return
     if column is not None:
         raise ValueError(f"column must be None unless {name} is a data set, got {column!r}.")
@@ -90,6 +91,22 @@ def check_sentence(value: Any, where: str) -> str:
     if has_lone_surrogate(value):
         raise ValueError(f"{where}: a sentence must be valid text, got a lone surrogate in {value!r:.80}.")
     return value
+
+
+def text_rows(table: Table, columns: Mapping[str, Column]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the place, the text with its title before it, and the values of each row of a table.
+
+    Args:
+        table: read once.
+        columns: of :func:`~st_extras.text.tables.text_columns`.
+
+    Raises:
+        ValueError: as :meth:`Table.rows`, or if a text or title is not a string or holds a lone surrogate.
+    """
+    for where, row in table.rows(columns):
+        parts = [row[key] for key in ("title", "text") if row.get(key) is not None] or [None]
+        first, *others = (check_sentence(part, where) for part in parts)
+        yield where, " ".join(part.strip() for part in (first, *others)).strip() if others else first, row
 
 
 def is_blank(text: str) -> bool:
@@ -166,8 +183,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
             * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``; again of one kind;
             * a data set id, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split`` (the default
               split is train): downloaded once into the cache of ``datasets``;
-            * ``hf://datasets/owner/name`` with the same endings: streamed, with nothing kept on disk; also the address
-              of a file, such as ``hf://datasets/owner/name/data/a.parquet`` or ``https://host/a.jsonl.gz``.
+            * ``hf://datasets/owner/name`` with the same endings: streamed, with nothing kept on disk.
         column: column of tables and data sets. None: the first of sentence, text, sentence1, content, contents that
             exists, with the column title before it; of parquet files and data sets, otherwise the only column of
             strings.
@@ -188,7 +204,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
     if limit is not None:
         limit = check_count("limit", limit, 1)
     tables = [table for name in names for table in open_tables(name)]
-    for table in [table for table in tables if table.is_file][:_CHECKED_FILES]:
+    for table in [table for table in tables if Path(table.name).is_file()][:_CHECKED_FILES]:
         for _ in islice(_sentences(table, column), _CHECKED_ROWS):
             pass
     return islice(_stripped(tables, column), limit)
@@ -197,13 +213,13 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
 def _stripped(tables: list[Table], column: str | None) -> Iterator[str]:
     empty = []
     for table in tables:
-        sentences = (sentence for sentence in _sentences(table, column) if not is_blank(sentence))
-        first = next(sentences, None)
-        if first is None:
+        found = False
+        for sentence in _sentences(table, column):
+            if not is_blank(sentence):
+                found = True
+                yield sentence
+        if not found:
             empty.append(table.name)
-            continue
-        yield first
-        yield from sentences
     if len(empty) == len(tables):
         raise ValueError(f"{empty[0]!r} holds no sentences.")
     if empty:
@@ -211,9 +227,7 @@ def _stripped(tables: list[Table], column: str | None) -> Iterator[str]:
 
 
 def _sentences(table: Table, column: str | None) -> Iterator[str]:
-    """Yield the texts of a table, stripped; a title is part of its text."""
-    for where, row in table.rows(text_columns(column)):
-        yield check_sentence(text_of(row), where).strip()
+    return (text.strip() for _, text, _ in text_rows(table, text_columns(column)))
 
 
 def read_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> list[str]:

@@ -8,9 +8,9 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from st_extras.checks import shown
-from st_extras.text.corpus import Sources, check_sentence, is_blank, source_names
+from st_extras.text.corpus import Sources, is_blank, source_names, text_rows
 from st_extras.text.folders import find_search_folder
-from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_tables, text_columns, text_of
+from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_tables, text_columns
 
 logger = logging.getLogger(__name__)
 
@@ -92,9 +92,9 @@ def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_id
     titles: dict[str, str] = {}
     has_ids: bool | None = require_ids or None  # None: the first row decides
     empty = 0
-    rows = (row for name in names for table in open_tables(name) for row in table.rows(columns))
-    for number, (where, row) in enumerate(rows):
-        key, text = row.get("id"), text_of(row)
+    rows = (row for name in names for table in open_tables(name) for row in text_rows(table, columns))
+    for number, (where, text, row) in enumerate(rows):
+        key = row.get("id")
         has_ids = key is not None if has_ids is None else has_ids
         if has_ids != (key is not None):
             raise ValueError(
@@ -103,7 +103,7 @@ def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_id
         identity = check_id(key if has_ids else number, where, kind)
         if identity in texts:
             raise ValueError(f"{where}: the id {identity!r} stands twice.")
-        if is_blank(check_sentence(text, where)):
+        if is_blank(text):
             empty += has_ids
         else:
             texts[identity], titles[identity] = text.strip(), (row.get("title") or "").strip()

@@ -10,12 +10,11 @@ import json
 import lzma
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 MAX_LINE = 100_000_000
 """Characters of the longest line that is read."""
@@ -44,7 +43,7 @@ def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
     """Return the kind and the packing of a file by its name, in upper or lower case.
 
     Args:
-        path: a path, a pattern or an address.
+        path: a path or a pattern.
 
     Returns:
         A kind such as ".csv", and a packing such as ".gz"; "" where the name has none. ".ndjson" is ".jsonl".
@@ -62,19 +61,13 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
 
     Bytes that are not UTF-8 become lone surrogates, which :func:`read_lines` refuses with their line.
 
-    Args:
-        path: a path, or an address for fsspec, such as ``hf://datasets/owner/name/data/a.jsonl.gz``.
-
     Raises:
         ValueError: if the file begins like one of another kind, or is packed and damaged.
     """
     packed = file_kind(path)[1]
-    with ExitStack() as stack:
-        binary: BinaryIO = stack.enter_context(open_binary(path))
-        if packed in _OPENERS:
-            binary = stack.enter_context(_OPENERS[packed](binary))
+    with (_OPENERS[packed] if packed else open)(path, "rb") as binary:
         try:
-            start = binary.peek(8192)  # type: ignore[attr-defined]
+            start = binary.peek(8192)
             found = next((other for first, other in _OTHER_FILES.items() if start.startswith(first)), None)
             if found is not None:
                 raise ValueError(f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {found}.")
@@ -88,15 +81,6 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
             if not packed:
                 raise
             raise ValueError(f"{path}: not a whole {packed} file ({error}).") from None
-
-
-def open_binary(path: str | PathLike[str]) -> Any:
-    """Return the file of a path, or of an address that fsspec knows, open for reading bytes."""
-    if "://" not in str(path):
-        return open(path, "rb")
-    import fsspec  # type: ignore[import-untyped]
-
-    return io.BufferedReader(fsspec.open(str(path), "rb").open())
 
 
 def read_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:
@@ -144,26 +128,14 @@ def parse_json(text: str, where: str) -> Any:
         where: what it is, for the message: a file, and a line if it has several.
 
     Raises:
-        ValueError: if the text is not JSON, an object of it holds a key twice, or a string holds a lone surrogate.
+        ValueError: if the text is not JSON, or a string of it holds a lone surrogate.
     """
     try:
-        content = json.loads(text, object_pairs_hook=_without_repetition)
-    except KeyError as error:
-        raise ValueError(f"{where} must hold each key once, got {error} twice.") from None
-    except RecursionError:
-        raise ValueError(f"{where}: not JSON (nested too deeply).") from None
-    except ValueError as error:  # a JSONDecodeError, or a number of too many digits
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:  # no JSON, a number of too many digits, or nested too deeply
         raise ValueError(f"{where}: not JSON ({error}).") from None
     if "\\u" in text and has_lone_surrogate(json.dumps(content, ensure_ascii=False)):
         raise ValueError(f"{where}: a JSON string must be valid text, got a lone surrogate (\\ud800 to \\udfff).")
-    return content
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dictionary; KeyError if it holds a key twice, of which json would keep the last."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise KeyError(Counter(key for key, _ in pairs).most_common(1)[0][0])
     return content
 
 

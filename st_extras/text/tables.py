@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from glob import has_magic
@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.text.files import (
-    KINDS,
     MAX_LINE,
     check_decoded,
     file_kind,
-    open_binary,
     open_text,
     parse_json,
     read_lines,
@@ -64,69 +62,56 @@ class Table:
 
     Attributes:
         name: what the user called it, or its path.
-        read: returns the names of its columns of strings, if their types are known, and its rows.
-        is_file: whether it is a local file that can be read again.
+        read: returns its rows.
+        typed: whether a column of strings can be told from one of numbers.
         hint: what is wrong if a file of this kind has no such column.
     """
 
     name: str
-    read: Callable[[], tuple[Sequence[str], Rows]]
-    is_file: bool = False
+    read: Callable[[], Rows]
+    typed: bool = False
     hint: str = ""
 
     def rows(self, columns: Mapping[str, Column]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the place of each row, and what it holds in the columns, by the keys of ``columns``.
 
-        A line of a text file or a string in .jsonl is the value of the first of them.
+        A line of a text file or a string in .jsonl is the value of the first of them. An optional column that does not
+        exist is left out. The first column may, in a ``typed`` table, be the only one whose first value is a string.
 
         Raises:
             ValueError: if a required column does not exist or is there twice, or the file cannot be read.
         """
-        textual, rows = self.read()
         chosen: dict[str, str] = {}
         names: tuple[str, ...] | None = None
         text = next(iter(columns))
-        for where, row in rows:
+        for where, row in self.read():
             if not isinstance(row, Mapping):
-                choose_columns(where, (), {key: one for key, one in columns.items() if key != text})
+                self._choose(where, {}, {key: one for key, one in columns.items() if key != text})
                 yield where, {text: row}
                 continue
             if tuple(row) != names:
                 place = self.name if names is None else where
                 names = tuple(row)
-                chosen = choose_columns(place, names, columns, textual, self.hint)
+                chosen = self._choose(place, row, columns)
             yield where, {key: row[name] for key, name in chosen.items()}
 
-
-def choose_columns(
-    where: str, available: Iterable[str], columns: Mapping[str, Column], textual: Sequence[str] = (), hint: str = ""
-) -> dict[str, str]:
-    """Return the name of each column that is read; an optional one that does not exist is left out.
-
-    Args:
-        where: the table or row, with which the message begins.
-        available: the names of its columns.
-        columns: which ones to read. The first is, if it has no usual name, the only one of ``textual``.
-        textual: names of columns that hold strings, if that is known.
-        hint: what is said if a required one does not exist.
-
-    Raises:
-        ValueError: if a required one does not exist.
-    """
-    names, chosen = list(available), dict[str, str]()
-    for key, column in columns.items():
-        wanted = column.usual if column.given is None else (column.given,)
-        found = [name for name in wanted if name in names and name not in chosen.values()]
-        if not found and not chosen and column.given is None and len(textual) == 1:
-            found = list(textual)
-        if found:
-            chosen[key] = found[0]
-        elif column.required:
-            more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-            has = f"it has {', '.join(map(str, names[:_SHOWN])) or 'none'}{more}{hint}"
-            remedy = f"; {column.option} can name another" if column.option else ""
-            raise ValueError(f"{where} has no column {' or '.join(wanted)}: {has}{remedy}.")
-    return chosen
+    def _choose(self, where: str, row: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, str]:
+        """Return the name of each column that is read, by the keys of ``columns``; messages begin with ``where``."""
+        strings = [name for name, value in row.items() if isinstance(value, str)] if self.typed else []
+        chosen = dict[str, str]()
+        for key, column in columns.items():
+            wanted = column.usual if column.given is None else (column.given,)
+            found = [name for name in wanted if name in row and name not in chosen.values()]
+            if not found and not chosen and column.given is None and len(strings) == 1:
+                found = strings
+            if found:
+                chosen[key] = found[0]
+            elif column.required:
+                more = f" and {len(row) - _SHOWN:,} more" if len(row) > _SHOWN else ""
+                has = f"it has {', '.join(map(str, [*row][:_SHOWN])) or 'none'}{more}{self.hint}"
+                remedy = f"; {column.option} can name another" if column.option else ""
+                raise ValueError(f"{where} has no column {' or '.join(wanted)}: {has}{remedy}.")
+        return chosen
 
 
 def text_columns(
@@ -139,15 +124,6 @@ def text_columns(
     if ids:
         columns["id"] = Column(ids, required=False)
     return columns
-
-
-def text_of(row: Mapping[str, Any]) -> Any:
-    """Return title and text of a row together; in place of a text, a value that is none, to be refused."""
-    if row.get("title") is None:
-        return row["text"]
-    parts = [part for part in (row["title"], row["text"]) if part is not None]
-    wrong = [part for part in parts if not isinstance(part, str)]
-    return wrong[0] if wrong else " ".join(part.strip() for part in parts).strip()
 
 
 # --- what a name stands for ---
@@ -166,11 +142,9 @@ def open_tables(name: str) -> list[Table]:
     path = Path(name)
     if "://" in name:
         rest = name.removeprefix("hf://").removeprefix("datasets/")
-        if name.startswith("hf://") and rest.count("/") <= 1:
-            return [_of_dataset(name, partial(_load_hub, rest, streaming=True))]
-        if has_magic(name) or not file_kind(name)[0]:
-            raise ValueError(f"An address must be that of one file, which ends in {', '.join(KINDS)}, got {name!r}.")
-        return [open_file(name)]
+        if not name.startswith("hf://") or rest.count("/") > 1:
+            raise ValueError(f"An address must be that of a data set, hf://datasets/owner/name, got {name!r}.")
+        return [_of_dataset(name, partial(_load_hub, rest, streaming=True))]
     if path.is_file() or path.is_fifo():
         return [open_file(path)]
     if path.is_dir():
@@ -198,19 +172,12 @@ def open_file(path: str | PathLike[str], other: str = ".txt") -> Table:
     """Return the table of a file by its ending.
 
     Args:
-        path: a path or an address.
+        path: the file.
         other: what a file of any other ending is read as: ".txt", a sentence a line, or ".tsv".
     """
     kind = file_kind(path)[0]
-    kind = other if kind in ("", ".txt") else kind
-    hint = {
-        ".csv": " (its first row must be a header, and its fields separated by commas)",
-        ".tsv": " (its first row must be a header, and its fields separated by tabs)",
-        ".json": " (it must be a list of objects, or hold one a line)",
-    }.get(kind, "")
-    reader = _READERS.get(kind, _lines)
-    read = partial(_parquet, path) if kind == ".parquet" else lambda: ((), reader(path))
-    return Table(str(path), read, Path(path).is_file(), hint)
+    read, hint = _READERS[other if kind in ("", ".txt") else kind]
+    return Table(str(path), partial(read, path), kind == ".parquet", hint)
 
 
 # --- files ---
@@ -337,44 +304,38 @@ def _has_quoted_fields(path: str | PathLike[str]) -> bool:
     return found
 
 
-def _parquet(path: str | PathLike[str]) -> tuple[Sequence[str], Rows]:
-    """Return the columns of strings and the rows, with a named index; lists and the like are not read."""
+def _parquet(path: str | PathLike[str]) -> Rows:
+    """Yield the rows of a parquet file, with a named index; lists and the like are not read."""
     import pyarrow  # type: ignore[import-untyped]
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
+    number = 0
     try:
-        with open_binary(path) as stream:
-            schema = ParquetFile(stream).schema_arrow
+        with ParquetFile(path, buffer_size=2**20) as file:
+            plain = [field.name for field in file.schema_arrow if not pyarrow.types.is_nested(field.type)]
+            names = [name for name in plain if not name.startswith("__index_level_")]
+            kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
+            ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
+            for batch in file.iter_batches(_BATCH, columns=names):
+                for row in batch.to_pylist():
+                    index = {one["name"]: one["start"] + number * one["step"] for one in ranges}
+                    yield f"{path}, row {number}", row | index
+                    number += 1
     except (pyarrow.ArrowException, OSError) as error:
-        raise _unreadable(str(path), error) from error
-    names = [field.name for field in schema if not pyarrow.types.is_nested(field.type)]
-    strings = (pyarrow.string(), pyarrow.large_string())
-    textual = [field.name for field in schema if field.type in strings and not field.name.startswith("__index_level_")]
-    kept = (schema.pandas_metadata or {}).get("index_columns", [])
-    ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
-
-    def rows() -> Rows:
-        number = 0
-        try:
-            with open_binary(path) as stream, ParquetFile(stream, pre_buffer=False, buffer_size=2**20) as file:
-                for batch in file.iter_batches(_BATCH, columns=names):
-                    for row in batch.to_pylist():
-                        index = {one["name"]: one["start"] + number * one["step"] for one in ranges}
-                        yield f"{path}, row {number}", row | index
-                        number += 1
-        except (pyarrow.ArrowException, OSError) as error:
-            raise _unreadable(f"{path}, row {number}", error) from error
-
-    return textual, rows()
+        raise _unreadable(f"{path}, row {number}", error) from error
 
 
-_READERS: dict[str, Callable[[str | PathLike[str]], Rows]] = {
-    ".md": _markdown,
-    ".jsonl": _jsonl,
-    ".json": _json,
-    ".csv": _csv,
-    ".tsv": _tsv,
+_HEADER = " (its first row must be a header, and its fields separated by {})"
+_READERS: dict[str, tuple[Callable[[str | PathLike[str]], Rows], str]] = {
+    ".txt": (_lines, ""),
+    ".md": (_markdown, ""),
+    ".jsonl": (_jsonl, ""),
+    ".json": (_json, " (it must be a list of objects, or hold one a line)"),
+    ".csv": (_csv, _HEADER.format("commas")),
+    ".tsv": (_tsv, _HEADER.format("tabs")),
+    ".parquet": (_parquet, ""),
 }
+"""How each kind of file is read, and what is wrong if it has no such column."""
 
 
 def _unreadable(where: str, error: Exception) -> ValueError:
@@ -391,33 +352,25 @@ def _of_dataset(name: str, load: Callable[[], Any]) -> Table:
     except Exception as error:
         reason = str(_unreadable(name, error)).partition("could not be read ")[2]
         raise ValueError(f"{name!r} is neither a file nor a data set that could be loaded {reason}") from error
-    return Table(name, partial(rows_of_dataset, dataset, name))
+    return dataset_table(dataset, name)
 
 
-def rows_of_dataset(dataset: Any, name: str) -> tuple[Sequence[str], Rows]:
-    """Return the columns of strings of a ``datasets.Dataset`` or ``IterableDataset``, and its rows.
+def dataset_table(dataset: Any, name: str) -> Table:
+    """Return the table of a ``datasets.Dataset`` or ``IterableDataset``; columns of lists, images etc. are not read."""
+    return Table(name, partial(_rows_of_dataset, dataset, name), typed=True)
 
-    Columns of lists, images and the like are not read.
-    """
+
+def _rows_of_dataset(dataset: Any, name: str) -> Rows:
     from datasets import ClassLabel, Value
 
-    features = dataset.features or {}
-    names = [key for key, feature in features.items() if isinstance(feature, Value | ClassLabel)]
-    textual = [key for key in names if features[key].dtype in ("string", "large_string")]
+    names = [key for key, feature in (dataset.features or {}).items() if isinstance(feature, Value | ClassLabel)]
     is_changed = getattr(dataset, "format", {}).get("type") == "custom"  # by a transform, which may need all columns
-
-    def rows() -> Rows:
-        number = 0
-        try:
-            for number, row in enumerate(dataset if not names or is_changed else dataset.select_columns(names)):
-                yield f"{name}, row {number}", row
-        except Exception as error:
-            raise _unreadable(f"{name}, after row {number}", error) from error
-
-    if names:
-        return textual, rows()
-    first: Mapping[str, Any] = next(iter(dataset), {})  # of a stream that knows its columns only when it is read
-    return [key for key, value in first.items() if isinstance(value, str)], rows()
+    number = 0
+    try:
+        for number, row in enumerate(dataset if not names or is_changed else dataset.select_columns(names)):
+            yield f"{name}, row {number}", row
+    except Exception as error:
+        raise _unreadable(f"{name}, after row {number}", error) from error
 
 
 def _load_hub(name: str, *, streaming: bool) -> Any:

@@ -262,30 +262,34 @@ def searchable_sentences(text: str) -> list[str]:
     return [sentence for sentence in sentences if len(search_words(sentence)) >= _FEWEST_WORDS]
 
 
-def character_tfidf(texts: Sequence[str], most: float = 1.0) -> Any:
+def character_tfidf(texts: Sequence[str], most: float = 1.0, fewest: int = 2) -> Any:
     """Return the (N, V) sparse TF-IDF rows, float32 of length 1, of character 3- to 5-grams within words.
 
-    The first 2,000 characters of a text count, about as far as most encoders read. Grams of a single text are left out;
-    a text without any other has a row of zeros.
+    The first 2,000 characters of a text count, about as far as most encoders read. A text of which no gram counts has a
+    row of zeros.
 
     Args:
         texts: (N,).
         most: leave out grams that a greater share of the texts has: they carry little information and cost most.
+        fewest: leave out grams that fewer texts have.
     """
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     settings: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True}
-    vectorizer = TfidfVectorizer(min_df=2, max_df=most, dtype=np.float32, **settings)
+    vectorizer = TfidfVectorizer(min_df=fewest, max_df=most, dtype=np.float32, **settings)
     try:
         return vectorizer.fit_transform(text[:_MOST_CHARACTERS] for text in texts)
-    except ValueError:  # no gram stands in two texts
+    except ValueError:  # no gram is left
         return csr_matrix((len(texts), 1), dtype=np.float32)
 
 
 def near_duplicate_share(texts: Sequence[str], cosine: float = 0.9) -> float:
-    """Return the share of texts that share nearly all their grams with another: TF-IDF cosine above ``cosine``."""
-    rows = character_tfidf(texts)
+    """Return the share of texts that share nearly all their grams with another: TF-IDF cosine above ``cosine``.
+
+    Grams of a single text count too: without them, two short texts with nothing but "the" in common were the same.
+    """
+    rows = character_tfidf(texts, fewest=1)
     similarities = (rows @ rows.T).toarray()
     np.fill_diagonal(similarities, 0)
     return float((similarities > cosine).any(axis=1).mean()) if len(texts) else 0.0

@@ -60,7 +60,7 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
         ("qrels/test.tsv", QRELS + "q1\t\t0\n", "line 6: the id of a document"),
         ("qrels/test.tsv", QRELS + "q1\td1\tinf\n", "line 6: a grade"),
         ("qrels/test.tsv", QRELS + "q1\td1\t9\n", "is judged twice"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", "line 2 has no column score"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", r"test\.tsv has no column score"),
         ("qrels/test.tsv", "", r"test\.tsv: relevant must"),
     ],
 )

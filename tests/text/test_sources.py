@@ -1,4 +1,4 @@
-"""Corpora named by folders, parquet files, addresses and data sets; and samples of them."""
+"""Corpora named by parquet files and data sets; and samples of them."""
 
 from pathlib import Path
 
@@ -6,8 +6,6 @@ import datasets
 import pytest
 
 from st_extras.text.corpus import distinct_sample, read_sentences
-from st_extras.text.documents import read_documents
-from tests.helpers import write
 
 ROWS = [f"sentence {i}" for i in range(10)]
 
@@ -40,7 +38,7 @@ def test_a_parquet_file_is_read_by_its_text_column(tmp_path):
     with pytest.raises(ValueError, match=r"a\.parquet, row 10: .* got None"):
         read_sentences(path)
     path.write_bytes(b"PAR1 but nothing else PAR1")
-    with pytest.raises(ValueError, match=r"a\.parquet: could not be read") as caught:
+    with pytest.raises(ValueError, match=r"a\.parquet, row 0: could not be read") as caught:
         read_sentences(path)
     assert "\n" not in str(caught.value)
 
@@ -61,15 +59,11 @@ def test_a_data_set_id_names_configuration_split_and_revision(load_dataset, name
         read_sentences(name, column="label")
 
 
-def test_addresses_of_files_are_read_like_files(tmp_path):
-    parquet(tmp_path / "a.parquet")
-    assert read_sentences(f"file://{tmp_path}/a.parquet") == ROWS
-    write(tmp_path / "c.csv.gz", "id;text\n007;NA\n")
-    assert read_documents(f"file://{tmp_path}/c.csv.gz")[:2] == (["007"], ["NA"])
+def test_an_address_of_a_file_and_a_name_of_too_many_parts_are_refused():
     for wrong, named in (
-        ("https://host/page.html", "address must be that of one file"),
+        ("https://host/a.jsonl.gz", "address must be that of a data set"),
+        ("hf://datasets/owner/name/a.parquet", "address must be that of a data set"),
         ("owner/name:a:b:c", "expected"),
-        (f"file://{tmp_path}/*.parquet", "address must be that of one file"),
     ):
         with pytest.raises(ValueError, match=named):
             read_sentences(wrong)

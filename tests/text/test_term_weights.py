@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from st_extras.text.term_weights import BM25, bm25_weight, bm25_weight_of_blocks, character_tfidf, search_words
+from st_extras.text.term_weights import (
+    BM25,
+    bm25_weight,
+    bm25_weight_of_blocks,
+    character_tfidf,
+    near_duplicate_share,
+    search_words,
+)
 
 TEXTS = ["A cat sat.", "the cat sat there", "Dogs ran home", "dogs ran", "ran ran ran home"]
 
@@ -50,6 +57,13 @@ def test_texts_that_share_nothing_have_rows_of_zeros():
     for texts in (["abc", "xyz"], ["", " "], ["one"]):
         found = character_tfidf(texts)
         assert (found.shape[0], found.nnz, found.dtype) == (len(texts), 0, np.float32)
+
+
+def test_texts_with_a_common_word_are_no_near_duplicates():
+    assert near_duplicate_share(["the cat sat", "the dog ran home", "birds sing"]) == 0
+    repeated = ["The cat sat on the mat", "the cat sat on the mat", "a dog ran home", "birds sing near a river"]
+    assert near_duplicate_share(repeated) == 0.5
+    assert near_duplicate_share([]) == near_duplicate_share(["one"]) == 0
 
 
 def test_bm25_is_the_formula_in_a_loop():
