@@ -11,6 +11,9 @@ and 95th percentile), and MiB: held, and above that while searching. About 15 mi
 
     python -m benchmarks scale latency
 
+``jobs`` takes the elapsed seconds of ``adapt`` and of building a hybrid search, of 10,000 texts, on a processor or GPU,
+beside the one call of ``encode`` that both need; they take turns in each round.
+
 ``batches`` is ``benchmarks/large_batches.py``.
 """
 
@@ -41,6 +44,8 @@ from tokenizers import Tokenizer
 from benchmarks import large_batches
 from benchmarks.memory import forget_peak, in_fresh_process, resident
 from benchmarks.records import append, provenance
+from benchmarks.speed_bench import sentences
+from st_extras.adaptation import AdaptationOptions, adapt
 from st_extras.encoders import load_encoder
 from st_extras.encoders.passages import Passages
 from st_extras.functional import row_blocks
@@ -56,6 +61,7 @@ _DIMENSIONS = 384
 DOCUMENTS, MANY, QUERIES = 100_000, 1_000_000, 1000
 MOST_SECONDS, MOST_MEMORY = 1.1, 1.2
 """The limits of time and memory of search, as multiples of the bare parts."""
+JOB_TEXTS = 10_000
 PASSAGES, LATENCY_QUERIES = 4, 100
 """Of a document, and of each size."""
 WEIGHT = 0.02  # finding it would be work that the bare parts do not have
@@ -232,6 +238,35 @@ def measure_latency(scale: float = 1.0) -> dict[str, Any]:
     return {"queries": LATENCY_QUERIES, "rows": found}
 
 
+def measure_jobs(options: argparse.Namespace, scale: float = 1.0) -> dict[str, Any]:
+    """Measure ``adapt`` and building a search beside the passes that they need, print it, and return the record."""
+    found = sentences(options.data)[: max(500, int(JOB_TEXTS * scale))]
+    run = AdaptationOptions(limit=len(found), show_progress_bar=False)
+    model = load_encoder(options.encoder or packaged_minilm(), device=options.device, dtype="float32")
+    seconds: dict[str, list[float]] = {}
+
+    def adapted() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            adapt(model, found, Path(folder) / "adapted", options=run)
+
+    jobs: dict[str, Callable[[], Any]] = {
+        "encode": lambda: model.encode(found, batch_size=64, show_progress_bar=False),
+        "adapt": adapted,
+        "search": lambda: build(model, found),
+    }
+    for job in jobs.values():
+        job()  # what libraries load at their first call
+    for number in range(options.rounds):
+        for name, job in sorted(jobs.items(), reverse=bool(number % 2)):
+            began = time.perf_counter()
+            job()
+            seconds.setdefault(name, []).append(time.perf_counter() - began)
+    middle = {name: statistics.median(values) for name, values in seconds.items()}
+    for name, value in middle.items():
+        print(f"{name:6} {value:8.2f} s of {len(found):,} texts: {value / middle['encode']:.2f} x encode", flush=True)
+    return {"texts": len(found), "rounds": options.rounds, "device": options.device, "seconds": seconds}
+
+
 def measure(options: argparse.Namespace) -> None:
     """Measure what the command line asks for, and append its record."""
     from transformers.utils import logging
@@ -241,7 +276,11 @@ def measure(options: argparse.Namespace) -> None:
         large_batches.measure_losses(options)
         return
     scale, rounds = (0.01, 1) if options.smoke else (1.0, options.rounds)
-    record = measure_latency(scale) if options.what == "latency" else measure_search(rounds, scale)
+    record = {
+        "latency": lambda: measure_latency(scale),
+        "search": lambda: measure_search(rounds, scale),
+        "jobs": lambda: measure_jobs(options, scale),
+    }[options.what]()
     if not options.smoke:
         name = f"{options.what}-{time.strftime('%Y%m%d-%H%M%S')}"
         append("scale", name, {"what": options.what, **provenance(), **record})

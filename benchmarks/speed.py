@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,7 +50,8 @@ def measure(bench: Bench, steps: dict[str, Step]) -> dict[str, list[float]]:
             bench.make_ready(steps[name])
             synchronise()
             began = time.perf_counter()
-            steps[name].run(batch)
+            with bench.autocast():
+                steps[name].run(batch)
             synchronise()
             if number >= WARM_UP:
                 seconds[name].append(time.perf_counter() - began)
@@ -63,11 +65,13 @@ def peak_memory(bench: Bench, step: Step, batch: Batch) -> float:
     if bench.model.device.type == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        step.run(batch)
+        with bench.autocast():
+            step.run(batch)
         peak = torch.cuda.max_memory_allocated()
     else:
         before = forget_peak()
-        step.run(batch)
+        with bench.autocast():
+            step.run(batch)
         peak = resident("VmHWM")
     step.module.zero_grad()
     return (peak - before) / 2**20
@@ -79,7 +83,8 @@ def fresh_peak_memory(settings: Settings, name: str) -> float:
     bench = Bench(dataclasses.replace(settings, rounds=1), warm_up=0)
     step = CASES[name].build(bench)
     bench.make_ready(step)
-    step.run(bench.batch(0, size=2))  # leaves out what libraries allocate once, at the first step
+    with bench.autocast():
+        step.run(bench.batch(0, size=2))  # leaves out what libraries allocate once, at the first step
     return peak_memory(bench, step, bench.batch(0))
 
 
@@ -167,12 +172,15 @@ def measure_cases(options: argparse.Namespace) -> None:
         threads=options.threads,
         device=options.device,
         data=options.data,
+        encoder=options.encoder,
+        bf16=options.bf16,
     )
     torch.set_num_threads(settings.threads)
     cases = run_cases(settings, names, memory=[] if options.no_memory else names)
     if options.no_record:
         return
-    record: dict[str, Any] = {name: getattr(settings, name) for name in ("batch", "length", "rounds", "device")}
+    record: dict[str, Any] = {name: getattr(settings, name) for name in ("batch", "length", "rounds", "device", "bf16")}
+    record |= {"encoder": settings.encoder and Path(settings.encoder).name}
     record |= {"sentences": "sts_unlabeled" if settings.data else "samples"}
     record |= {"full": not (options.cases or options.no_memory), "clock": "wall", "cases": cases}
     append("speed", time.strftime("%Y%m%d-%H%M%S"), record | provenance())

@@ -33,6 +33,8 @@ class Settings:
         threads: threads of torch.
         device: "cpu" or "cuda".
         data: data folder to take sentences from; None: the sample sentences.
+        encoder: folder of the encoder and guide; None: three layers of the packaged MiniLM, and all six as the guide.
+        bf16: whether steps run under bfloat16 autocast, as with the trainer's ``bf16=True``.
     """
 
     batch: int = 64
@@ -41,6 +43,8 @@ class Settings:
     threads: int = 1
     device: str = "cpu"
     data: Path | None = None
+    encoder: str | None = None
+    bf16: bool = False
 
 
 @dataclass
@@ -81,8 +85,11 @@ class Bench:
         torch.manual_seed(0)
         torch.set_num_threads(settings.threads)
         self.settings = settings
-        encoder = {"layers": 3, "pooling": "mean", "max_seq_length": settings.length}
-        self.model = load_encoder(packaged_minilm(), device=settings.device, **encoder)
+        options = {"pooling": "mean", "max_seq_length": settings.length, "device": settings.device}
+        if settings.encoder is None:
+            self.model = load_encoder(packaged_minilm(), layers=3, **options)
+        else:
+            self.model = load_encoder(settings.encoder, **options)
         wanted = settings.batch * (settings.rounds + warm_up)
         self.rows: list[tuple[str, str, str]] = []  # sentence, masked, phrase
         masking = PhraseMasking(mask_token=self.model.tokenizer.mask_token, top_k=1)
@@ -109,8 +116,12 @@ class Bench:
 
     @cached_property
     def guide(self) -> SentenceTransformer:
-        """The complementary model of DCLR and the guide of GISTEmbed: all six layers of MiniLM."""
-        return load_encoder(packaged_minilm(), device=self.settings.device)
+        """The complementary model of DCLR and the guide of GISTEmbed."""
+        return load_encoder(self.settings.encoder or packaged_minilm(), device=self.settings.device)
+
+    def autocast(self) -> torch.autocast:
+        """Return the context in which a step runs."""
+        return torch.autocast(self.settings.device, torch.bfloat16, enabled=self.settings.bf16)
 
     def make_ready(self, step: Step) -> None:
         """Set training mode and clear gradients before a step, untimed. The guide stays in evaluation mode."""

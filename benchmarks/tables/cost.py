@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from benchmarks.records import records
 from benchmarks.studies import MNRL
 from benchmarks.tables.render import Part, Table, number, picked
@@ -59,6 +61,48 @@ METHODS = {
     "repal": steps("encode", "repal", "repal pooled"),
 }
 """By the name of a page."""
+
+
+def beside_mnrl(row: dict[str, Any]) -> str:
+    """Write the milliseconds of a step, beside MNRL's where it is not MNRL itself."""
+    ratio = row["ratios"].get(MNRL)
+    return f"{row['median_ms']:.0f}" + (f" ({ratio['median']:.2f} x)" if ratio else "")
+
+
+GPU_CASES = (MNRL, "simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", "GISTEmbed", "TSDAE")
+GPU_RUNS = {
+    "64, float32": "20261127-112957",
+    "256, float32": "20261127-113315",
+    "1,024, float32": "20261127-113609",
+    "64, bfloat16": "20261127-113043",
+    "256, bfloat16": "20261127-113349",
+    "1,024, bfloat16": "20261127-113427",
+}
+"""The run of each number of sentences a batch, and dtype."""
+GPU = Table(
+    "step",
+    {case: {"fill": {"case": case}} for case in GPU_CASES},
+    [
+        (title, {"of": ({"study": "speed", "run": run},), "metric": "cases/<case>", "show": picked(beside_mnrl)})
+        for title, run in GPU_RUNS.items()
+    ],
+)
+JOBS_RUN = ({"study": "scale", "run": "jobs-20261127-113215"},)
+
+
+def lowest_and_highest(seconds: list[float]) -> str:
+    """Write the seconds of several rounds."""
+    return f"{min(seconds):.1f} to {max(seconds):.1f}"
+
+
+JOBS = Table(
+    "job",
+    {
+        title: {"of": JOBS_RUN, "fill": {"job": job}}
+        for title, job in {"encode": "encode", "build a hybrid search": "search", "adapt": "adapt"}.items()
+    },
+    [("seconds", {"metric": "seconds/<job>", "show": picked(lowest_and_highest)})],
+)
 
 
 def with_range(ratio: dict[str, float]) -> str:

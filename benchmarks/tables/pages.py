@@ -52,6 +52,8 @@ TABLES: dict[str, Declared] = {
     **{f"method-{name}": table for name, table in similarity.METHODS.items()},
     **{f"cost-{name}": table for name, table in cost.METHODS.items()},
     "steps": cost.STEPS,
+    "steps-gpu": cost.GPU,
+    "jobs-gpu": cost.JOBS,
     "large-batches": cost.large_batches,
     "scale-search": cost.SEARCH,
     "heads": mechanisms.HEADS,

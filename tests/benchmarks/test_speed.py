@@ -1,6 +1,7 @@
 """Measuring the time of steps, and what large work needs."""
 
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_every_case_is_timed(results, monkeypatch):
 def test_the_first_round_does_not_count():
     ran: list[int] = []
     settings = SimpleNamespace(rounds=2)
-    bench: Any = SimpleNamespace(settings=settings, batch=lambda number: number, make_ready=lambda step: None)
+    bench: Any = SimpleNamespace(settings=settings, batch=int, make_ready=lambda step: None, autocast=nullcontext)
     seconds = speed.measure(bench, {"simcse": speed.Step(nn.Identity(), ran.append)})
     assert (len(seconds["simcse"]), ran) == (2, [0, 1, 2])
 
@@ -49,10 +50,10 @@ def test_ratios_are_taken_round_by_round():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny_minilm")
-@pytest.mark.parametrize("what", ["batches", "search", "latency"])
+@pytest.mark.parametrize("what", ["batches", "search", "latency", "jobs"])
 def test_a_smoke_run_of_large_work_writes_no_record(what, results, monkeypatch, capsys):
     monkeypatch.setattr(scale, "in_fresh_process", lambda function, *given: function(*given))
     entrance.main(["scale", what, "--smoke"])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == {"batches": len(large_batches.LOSSES), "search": 5, "latency": 6}[what]
+    assert len(lines) == {"batches": len(large_batches.LOSSES), "search": 5, "latency": 6, "jobs": 3}[what]
     assert not list(results.iterdir())
