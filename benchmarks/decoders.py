@@ -21,12 +21,12 @@ from benchmarks.studies import BASELINE_TEXTS, Options, chosen
 from benchmarks.texts import DEV, spaced, thinned, without_sentences
 from benchmarks.word_baselines import Cosines, cosines_of
 from st_extras.encoders import load_encoder
+from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.modules import embed_filter
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import read_sentences
 
-PROMPT_EOL = 'This sentence: "{}" means in one word: "'
 DEFAULTS = "prefix weighted_avg weighted_mean whitened"
 """The defaults of local-llm-embed, as its records have them."""
 

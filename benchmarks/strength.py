@@ -130,7 +130,8 @@ def embeddings(
             make_damaged(name, options.data)
         model = encoder(name)
         modules = pipeline.split_before_normalize(model)[0]
-        with pipeline.part_of_model(model, modules) as part, bfloat16(settings["bfloat16"]):
+        part = pipeline.part_of_model(model, modules)
+        with bfloat16(settings["bfloat16"]):
             for place in missing:
                 files[place].parent.mkdir(parents=True, exist_ok=True)
                 torch.save(encoded(part, texts[place]).float(), files[place])

@@ -168,16 +168,15 @@ class AdaptationRun:
             ValueError: if an embedding is not finite.
         """
         modules = list(self.model) if route else pipeline.split_before_normalize(self.model)[0]
-        with pipeline.part_of_model(self.model, modules) as encoder:
-            embeddings = self.store.encode(
-                encoder,
-                texts,
-                route=route,
-                batch_size=self.options.batch_size,
-                show_progress_bar=self.options.show_progress_bar,
-                label=label,
-                deadline=deadline,
-            )
+        embeddings = self.store.encode(
+            pipeline.part_of_model(self.model, modules),
+            texts,
+            route=route,
+            batch_size=self.options.batch_size,
+            show_progress_bar=self.options.show_progress_bar,
+            label=label,
+            deadline=deadline,
+        )
         pipeline.check_finite_embeddings(embeddings, texts)
         return embeddings.double()
 

@@ -355,7 +355,7 @@ Dropout = Annotated[
 PromptTemplate = Annotated[
     str | None,
     typer.Option(
-        help="Text around every sentence, with one {} for the sentence, or 'chat'; for decoders.",
+        help="Text around every sentence, with one {} for the sentence; for decoders.",
         callback=check_text,
         rich_help_panel=ENCODER,
     ),

@@ -92,6 +92,7 @@ def lora_adapters(
         raise ValueError("lora needs a model without adapters, got one that has some: merge or remove them first.")
     trainable = {name for name, parameter in body.named_parameters() if parameter.requires_grad}
     there: list[Any] = [LoraModel(body, config, "default")]
+    del body.peft_config  # transformers would take the adapters for its own, which it saves without the rest
     for parameter in body.parameters():
         if parameter.requires_grad and parameter.dtype.itemsize < 4:  # the adapters of weights in half precision
             parameter.data = parameter.data.float()
@@ -100,7 +101,6 @@ def lora_adapters(
         there[0].merge_and_unload() if merge else there[0].unload()
         for name, parameter in body.named_parameters():
             parameter.requires_grad_(name in trainable)
-        vars(body).pop("peft_config", None)
         there.clear()
 
     try:
@@ -125,8 +125,7 @@ def check_adapters(model: SentenceTransformer) -> None:
         ValueError: if it was.
     """
     body: Any = unwrap(model).transformers_model
-    # transformers' own methods ask this flag whether a model has adapters
-    if getattr(body, "cut_in_memory", False) and getattr(body, "_hf_peft_config_loaded", False):
+    if getattr(body, "cut_in_memory", False) and hasattr(body, "peft_config"):
         raise ValueError(
             "model must be a whole encoder or a saved one to be used with add_adapter, got one that was cut to its "
             f"first {body.config.num_hidden_layers} layers in memory: train with lora=16, which merges the adapters, "

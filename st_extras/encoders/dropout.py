@@ -5,21 +5,20 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import nn
 from transformers import PretrainedConfig
 
 from st_extras.checks import check_interval
-from st_extras.encoders.structure import keep_modes, unwrap
+from st_extras.encoders.structure import unwrap
 
 _DROPOUT = re.compile(r"(.*_)?(dropout|pdrop)(_prob|_rate)?")
 _ELSEWHERE = {"classifier", "classif", "qa", "summary", "pooler", "activation", "token", "lora"}
 """First words of dropouts that no token embedding passes, or that BERT lacks (after the activation function)."""
-_PROBE = "one two three four five six seven eight nine ten"
+_REMEDY = "use views by cutoff, augmentations=('token_cutoff', 'token_cutoff'), or LoRA, which has a dropout of its own"
 
 
 def set_dropout(model: SentenceTransformer, rate: float) -> None:
@@ -36,8 +35,8 @@ def set_dropout(model: SentenceTransformer, rate: float) -> None:
         rate: probability of dropping a value, in [0, 1). 0 turns dropout off.
 
     Raises:
-        ValueError: if the rate is out of range, the model does not start with a transformer, or two passes in training
-            mode still agree: this architecture has no dropout.
+        ValueError: if the rate is out of range, the model does not start with a transformer, or this architecture has
+            no dropout that can be set.
     """
     check_interval("dropout", rate, 0, 1, high_included=False)
     body = cast(Any, unwrap(model).transformers_model)
@@ -46,46 +45,29 @@ def set_dropout(model: SentenceTransformer, rate: float) -> None:
             f"dropout needs an encoder that starts with a transformer, got {type(model[0]).__name__}: give each "
             "sentence a positive in a second column instead."
         )
-    before = {(id(owner), name): value for owner, name, value in _settings(body.config)}
-    if rate > 0:
-        _apply(body, 0.5)  # with a small rate, two passes may agree by chance
-        acts = bool(before) and dropout_acts(model)
-        if not acts:
-            for owner, name, _ in list(_settings(body.config)):
-                setattr(owner, name, before[id(owner), name])
-            _transplant(body)
-            raise ValueError(
-                f"dropout must be 0 or None for a {type(body).__name__}, which has no dropout that acts, got {rate}: "
-                "use views by cutoff, such as augmentations=('token_cutoff', 'token_cutoff'), or train with LoRA, "
-                "which has a dropout of its own."
-            )
-    _apply(body, float(rate))
+    settings = list(_settings(body.config))
+    if rate > 0 and not settings:
+        raise ValueError(
+            f"dropout must be 0 or None for a {type(body).__name__}, which has no setting for it, got {rate}: "
+            f"{_REMEDY}."
+        )
+    try:
+        for owner, name, _ in settings:
+            setattr(owner, name, rate)
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            twin = type(body)(copy.deepcopy(body.config))
+    except Exception as error:  # whatever an architecture raises: MPT declares its rate a whole number
+        raise ValueError(
+            f"dropout must be 0 or None for a {type(body).__name__}, which does not take another rate after loading, "
+            f"got {rate}: {_REMEDY}."
+        ) from error
+    _copy_dropouts(twin, body)
 
 
 def dropout_rates(model: SentenceTransformer) -> dict[str, float]:
     """Return the rates that :func:`set_dropout` would set, by their names in the configuration."""
     config = getattr(unwrap(model).transformers_model, "config", None)
     return {name: value for _, name, value in _settings(config)} if isinstance(config, PretrainedConfig) else {}
-
-
-def dropout_acts(model: SentenceTransformer) -> bool:
-    """Return whether two passes of a text in training mode differ. Modes and random states stay as they are."""
-    features = {
-        name: value.to(model.device) if isinstance(value, Tensor) else value
-        for name, value in model.preprocess([_PROBE]).items()
-    }
-    devices = [model.device] if model.device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices), keep_modes(model):
-        model.train()
-        first, second = (model(dict(features))["sentence_embedding"] for _ in range(2))
-    return not torch.equal(first, second)
-
-
-def _apply(body: Any, rate: float) -> None:
-    for owner, name, _ in list(_settings(body.config)):
-        with suppress(Exception):  # a configuration may declare the rate a whole number (MPT's attention): it stays
-            setattr(owner, name, rate)
-    _transplant(body)
 
 
 def _settings(config: PretrainedConfig) -> Iterator[tuple[PretrainedConfig, str, float]]:
@@ -101,21 +83,12 @@ def _is_rate(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _transplant(body: Any) -> None:
-    """Copy the dropouts of a transformer that is built anew from the configuration, on the meta device.
+def _copy_dropouts(twin: nn.Module, body: nn.Module) -> None:
+    """Copy the dropouts of a transformer that was built anew from the configuration, on the meta device.
 
     Setting ``p`` of the modules is not enough: some architectures build none if the rate is 0, others keep the rate as
     a number for a function, and the names of both differ.
     """
-    try:
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
-            twin = type(body)(copy.deepcopy(body.config))
-    except Exception as error:
-        names = ", ".join(name for _, name, _ in _settings(body.config))
-        raise ValueError(
-            f"dropout cannot be set for a {type(body).__name__}, which cannot be built again from its configuration: "
-            f"load it with config_kwargs instead, which takes {names}."
-        ) from error
     own = dict(body.named_modules())
     for path, built in twin.named_modules():
         mine = own.get(path)

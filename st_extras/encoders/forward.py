@@ -59,17 +59,18 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
         and isinstance(module, GradientCheckpointingLayer)
         and module.gradient_checkpointing
     ]
-    checkpoints = [layer._gradient_checkpointing_func for layer in layers]
+    # what a layer's checkpoint runs can be changed here alone: gradient_checkpointing_enable takes no function
+    checkpoints = [layer._gradient_checkpointing_func for layer in layers]  # noqa: SLF001
     with keep_modes(model):
         model.eval()
         for layer, checkpoint in zip(layers, checkpoints, strict=True):
             layer.training = True  # the layer's own forward sees evaluation mode
-            layer._gradient_checkpointing_func = partial(_checkpoint_without_dropout, layer, checkpoint)
+            layer._gradient_checkpointing_func = partial(_checkpoint_without_dropout, layer, checkpoint)  # noqa: SLF001
         try:
             yield
         finally:
             for layer, checkpoint in zip(layers, checkpoints, strict=True):
-                layer._gradient_checkpointing_func = checkpoint
+                layer._gradient_checkpointing_func = checkpoint  # noqa: SLF001
 
 
 def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any, *inputs: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from math import inf
 from os import PathLike
 from typing import Any
@@ -32,8 +31,8 @@ class FrozenEncoder(nn.Module):
     gets the token ids as they are; otherwise the texts are recovered from them. It does not see what the trained
     model's ``max_seq_length`` cuts off.
 
-    It follows the loss to another device or dtype, but is not a registered submodule: the optimizer does not see it,
-    and checkpoints do not contain it.
+    It goes where the features are, and keeps its precision. It is not a registered submodule: the optimizer does not
+    see it, and checkpoints do not contain it.
 
     Args:
         model: a SentenceTransformer or the path or hub id of one.
@@ -85,15 +84,12 @@ class FrozenEncoder(nn.Module):
         """The guide."""
         return self._hidden[0]
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FrozenEncoder:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.encoder._apply(fn)
-        return self
-
     def forward(self, features: Features) -> Tensor:
-        """Return (B, D) embeddings of the features' sentences, which are on the guide's device."""
+        """Return (B, D) embeddings of the features' sentences, on the features' device, to which the guide moves."""
         guide, trained = self._hidden
         guide.eval()
+        if guide.device != features["input_ids"].device:
+            guide.to(features["input_ids"].device)
         is_padded = "attention_mask" in features
         with torch.no_grad():
             if self.must_retokenize or not is_padded or reported_prompt_length(features):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -23,7 +23,7 @@ from st_extras.checks import check_choice, check_count, shown
 from st_extras.encoder_names import find_encoder
 from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.padding import fix_padding_side
-from st_extras.encoders.prompt_template import PLAIN, set_prompt_template, template_length
+from st_extras.encoders.prompt_template import PLAIN, set_prompt_template
 from st_extras.encoders.prompts import name_prompts
 
 logger = logging.getLogger(__name__)
@@ -71,9 +71,8 @@ def load_encoder(
             dropout need one: 0.1 is BERT's. It is saved with the model. None: the model's own.
         prompt_template: text around every sentence, with one ``{}`` where the sentence goes, see
             :func:`~st_extras.encoders.prompt_template.set_prompt_template`; for decoders with ``pooling="lasttoken"``
-            'This sentence: "{}" means in one word: "' (PromptEOL). "{}": the sentence alone; "chat": in the tokenizer's
-            chat template. It is saved with the model. None: a model of Sentence Transformers keeps its own, a plain
-            transformer reads the sentence alone.
+            'This sentence: "{}" means in one word: "' (PromptEOL). "{}": the sentence alone. It is saved with the
+            model. None: a model of Sentence Transformers keeps its own, a plain transformer reads the sentence alone.
         dtype: "float32", "bfloat16" or "float16": what the weights are loaded as. None: as SentenceTransformer does,
             which is for most models what they were saved as. Train all weights in float32, and in bfloat16 only
             adapters (``lora`` of :func:`~st_extras.training.train_encoder`).
@@ -93,11 +92,7 @@ def load_encoder(
     if not isinstance(path, str | PathLike):
         raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
     path = find_encoder(path, **place_of(options))
-    if pooling is None:
-        check_model_kind(path, options)
-    model = _load(path, device, options)
-    if pooling is None:
-        check_pooling(model, path)
+    model = load_files(SentenceTransformer, path, {"device": device, **options}, replaces_pooling=pooling is not None)
     _give_padding_token(model)
     if layers is not None:
         keep_layers(model, layers)
@@ -113,7 +108,7 @@ def load_encoder(
     if prompt_template is None and _gets_chat_template(model, path, options):
         prompt_template = PLAIN
         logger.warning(
-            "The tokenizer's chat template is not used: each text is encoded alone; prompt_template='chat' uses it."
+            "The tokenizer's chat template is not used: each text is encoded alone, as with prompt_template='{}'."
         )
     if prompt_template is not None:
         set_prompt_template(model, prompt_template)
@@ -122,62 +117,72 @@ def load_encoder(
         check_length(model)
     elif (longest := _most_positions(model) or 0) < (model.max_seq_length or 0) and longest:
         model.max_seq_length = longest  # RoBERTa's, as the library counts them
-    most = model.max_seq_length
-    if prompt_template is not None and most is not None and most <= (taken := template_length(model)):
-        raise ValueError(f"max_seq_length must be more than the {taken} tokens of prompt_template, got {most}.")
+    return model
+
+
+def load_files(
+    load: Callable[..., SentenceTransformer], path: str, options: Mapping[str, Any], *, replaces_pooling: bool = False
+) -> SentenceTransformer:
+    """Return the model that ``load`` makes of an encoder's files: padded on the right, with prompts that are found.
+
+    Weights that no file has are the same at every call, and no global random state changes.
+
+    Args:
+        load: ``SentenceTransformer``, or another function of the path and of options.
+        path: a folder or a hub id.
+        options: of ``SentenceTransformer``.
+        replaces_pooling: whether all that follows the transformer will be replaced: then a model of another kind, or
+            one without pooling, will do.
+
+    Raises:
+        ValueError: if no encoder can be loaded from the path, or one whose output is no pooled embedding; whatever goes
+            wrong is one line that names the path.
+    """
+    folder = Path(path)
+    if not replaces_pooling:
+        _check_model_kind(path, options)
+    _check_complete(folder)
+    if folder.is_file():
+        raise ValueError(f"{path!r} is a file: give the encoder's folder or hub id.")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
+            model = load(path, **options)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or ["no reason given"]
+        reason = " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split()).rstrip(".")
+        where = "" if folder.exists() else "there is no such folder, and from the hub: "
+        raise ValueError(
+            f"{path!r} could not be loaded as an encoder: {where}{type(error).__name__}: {reason}."
+        ) from error
+    _warn_of_missing_weights(model, path)
+    if not replaces_pooling:
+        _check_pooling(model, path)
+    name_prompts(model)
     fix_padding_side(model)
     return model
 
 
-def _load(path: str, device: str | None, options: dict[str, Any]) -> SentenceTransformer:
-    """Load a model with reproducible new weights, or raise ValueError if the path does not hold one."""
-    folder = Path(path)
-    check_complete(folder)
-    if folder.is_file():
-        raise ValueError(f"{path!r} is a file: give the encoder's folder or hub id.")
-    with loading_errors(path), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
-        model = SentenceTransformer(path, device=device, **options)
-    warn_of_missing_weights(model, path)
-    name_prompts(model)
-    return model
-
-
-@contextmanager
-def loading_errors(path: str) -> Iterator[None]:
-    """Raise whatever goes wrong while an encoder is loaded as a ValueError of one line, which names the path."""
-    try:
-        yield
-    except Exception as error:
-        lines = str(error).strip().splitlines() or ["no reason given"]
-        reason = " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split()).rstrip(".")
-        where = "" if Path(path).exists() else "there is no such folder, and from the hub: "
-        raise ValueError(
-            f"{path!r} could not be loaded as an encoder: {where}{type(error).__name__}: {reason}."
-        ) from error
-
-
-def warn_of_missing_weights(model: SentenceTransformer, path: str | PathLike[str]) -> None:
+def _warn_of_missing_weights(model: SentenceTransformer, path: str) -> None:
     """Warn if the files of a model lack weights of its transformer: those are random now. An unused pooler's may lack.
 
-    transformers marks the weights that it loaded, if they are not quantized, and reports the others, but the command
-    line hides its reports.
+    transformers reports them too, which the command line hides. It returns their names only to who loads the
+    transformer, which is Sentence Transformers; so this reads its mark of loaded weights, which quantized ones lack.
     """
     bodies = [module.auto_model for module in model.modules() if isinstance(module, Transformer)]
     plain = [body for body in bodies if isinstance(body, nn.Module) and not hasattr(body.config, "quantization_config")]
     weights = [pair for body in plain for pair in body.named_parameters() if "pooler" not in pair[0]]
-    # transformers returns the missing names only to who loads the transformer, which Sentence Transformers does
     missing = [name for name, value in weights if not hasattr(value, "_is_hf_initialized")]
     if missing:
         logger.warning(
             "The files of %r lack %d weights of the encoder, such as %r, which are random now: get all of its files.",
-            str(path),
+            path,
             len(missing),
             missing[0],
         )
 
 
-def check_model_kind(path: str | PathLike[str], options: Mapping[str, Any]) -> None:
+def _check_model_kind(path: str, options: Mapping[str, Any]) -> None:
     """Refuse a model of another kind, which Sentence Transformers would load without its head, with mean pooling.
 
     Args:
@@ -191,7 +196,7 @@ def check_model_kind(path: str | PathLike[str], options: Mapping[str, Any]) -> N
     if kind != "SentenceTransformer":
         ours = f"sentence_transformers.{kind}" if hasattr(sentence_transformers, kind) else "the package that saved it"
         raise ValueError(
-            f"{str(path)!r} must be an encoder with one pooled embedding of each text, got a {kind}: load it with "
+            f"{path!r} must be an encoder with one pooled embedding of each text, got a {kind}: load it with "
             f"{ours}, or use the encoder that it was made from."
         )
     if _read_config(path, "modules.json", options):
@@ -199,15 +204,15 @@ def check_model_kind(path: str | PathLike[str], options: Mapping[str, Any]) -> N
     for architecture in _read_config(path, "config.json", options).get("architectures") or []:
         if _HEADS.search(architecture):
             raise ValueError(
-                f"{str(path)!r} must be an encoder with one pooled embedding of each text, got a {architecture}, whose "
+                f"{path!r} must be an encoder with one pooled embedding of each text, got a {architecture}, whose "
                 "output is another one: use the encoder that it was made from, or a model of Sentence Transformers."
             )
 
 
-def _read_config(path: str | PathLike[str], name: str, options: Mapping[str, Any]) -> Any:
+def _read_config(path: str, name: str, options: Mapping[str, Any]) -> Any:
     """Return what a model's JSON file holds; nothing if it is not there or is damaged, which loading reports."""
     with suppress(OSError, ValueError):
-        if (file := load_file_path(str(path), name, **place_of(options))) is not None:
+        if (file := load_file_path(path, name, **place_of(options))) is not None:
             return json.loads(Path(file).read_text(encoding="utf8"))
     return {}
 
@@ -219,7 +224,7 @@ def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_complete(folder: Path) -> None:
+def _check_complete(folder: Path) -> None:
     """Refuse the folder of a model that was not saved whole: its pooling would be guessed, and what follows it lost.
 
     Raises:
@@ -232,7 +237,7 @@ def check_complete(folder: Path) -> None:
         )
 
 
-def check_pooling(model: SentenceTransformer, path: str | PathLike[str]) -> None:
+def _check_pooling(model: SentenceTransformer, path: str) -> None:
     """Refuse a model whose token embeddings no module pools, which would fail at its first text.
 
     A transformer that outputs a sentence embedding, as CLIP's does, needs no pooling.
@@ -244,7 +249,7 @@ def check_pooling(model: SentenceTransformer, path: str | PathLike[str]) -> None
     outputs_tokens = isinstance(first, Transformer) and first.module_output_name == "token_embeddings"
     if outputs_tokens and all(isinstance(module, Normalize | Dense) for module in others):
         raise ValueError(
-            f"{str(path)!r} must be an encoder with one pooled embedding of each text, got one without pooling: "
+            f"{path!r} must be an encoder with one pooled embedding of each text, got one without pooling: "
             "load it with load_encoder(..., pooling='mean') and save that."
         )
 
@@ -252,13 +257,8 @@ def check_pooling(model: SentenceTransformer, path: str | PathLike[str]) -> None
 def _give_padding_token(model: SentenceTransformer) -> None:
     """Let a tokenizer without a padding token pad with its end-of-text token, which the attention mask leaves out."""
     tokenizer: Any = getattr(next(model.children(), None), "tokenizer", None)
-    if getattr(tokenizer, "pad_token", "") is not None:
-        return
-    if tokenizer.eos_token is None:
-        raise ValueError(
-            f"tokenizer must have a padding token or an end-of-text token, and the {type(tokenizer).__name__} of this "
-            "encoder has neither: give processor_kwargs={'pad_token': ...} with a token of its vocabulary."
-        )
+    if getattr(tokenizer, "pad_token", "") is not None or tokenizer.eos_token is None:
+        return  # without both, transformers says at the first batch what to set
     tokenizer.pad_token = tokenizer.eos_token
     logger.info(
         "The tokenizer has no padding token: batches are padded with its end-of-text token %r.", tokenizer.pad_token

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from st_extras.checks import check_bool, check_interval
 from st_extras.encoders.heads import apply_head
@@ -98,7 +99,8 @@ class MomentumEncoder(nn.Module):
         averaged, copied = self._pairs(source, head)
         if averaged:
             own_weights, their_weights = [own for own, _ in averaged], [theirs for _, theirs in averaged]
-            torch._foreach_lerp_(own_weights, their_weights, 1 - self.momentum)
+            average = get_ema_multi_avg_fn(self.momentum)  # type: ignore[no-untyped-call]
+            average(own_weights, their_weights, None)
         for own, theirs in copied:
             own.copy_(theirs)
 
@@ -177,7 +179,8 @@ def _copy_module(module: _Module) -> _Module:
     memo.update((id(parameter), parameter) for parameter in module.parameters() if not parameter.requires_grad)
     copied = copy.deepcopy(module, memo)
     for child in copied.modules():
-        child.__dict__.pop("_output_capturing_hooks_installed", None)  # transformers puts its hooks on again
+        # nothing public takes the hooks of transformers off, or puts them on: without its mark, it puts them on again
+        child.__dict__.pop("_output_capturing_hooks_installed", None)
         if not isinstance(child.__dict__.get("forward"), MethodType):  # autocast's wrapper is a method and stays
             child.__dict__.pop("forward", None)
         if "gradient_checkpointing" in child.__dict__:

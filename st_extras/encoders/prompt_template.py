@@ -20,28 +20,9 @@ from st_extras.checks import shown
 logger = logging.getLogger(__name__)
 PLAIN = "{}"
 """The template that adds nothing to a text."""
-CHAT = "chat"
-"""In place of a template: the tokenizer's own chat template."""
 PROMPT_EOL = 'This sentence: "{}" means in one word: "'
 """PromptEOL's, for ``pooling="lasttoken"`` of a language model that is not trained."""
 _SAMPLES = ("a", 'one two, "three".', "{{ 4 }}")
-
-
-def check_prompt_template(template: Any) -> tuple[str, str]:
-    """Return the text before and after the sentence.
-
-    Raises:
-        ValueError: if the template is not a string with exactly one {}.
-    """
-    if not isinstance(template, str) or template.count("{}") != 1:
-        raise ValueError(
-            f"prompt_template must be 'chat' or text with exactly one {{}}, where the sentence goes, got "
-            f"{shown(template)}."
-        )
-    before, after = template.split("{}")
-    if template != PLAIN and not (before.strip() or after.strip()):
-        raise ValueError(f"prompt_template must have no white space alone beside its {{}}, got {shown(template)}.")
-    return before, after
 
 
 def set_prompt_template(model: SentenceTransformer, template: str) -> None:
@@ -55,13 +36,17 @@ def set_prompt_template(model: SentenceTransformer, template: str) -> None:
     Args:
         model: the SentenceTransformer; its first module is a transformer.
         template: text with exactly one ``{}``, where the sentence goes; other braces and quotes stand for themselves.
-            "{}": the sentence alone. "chat": the tokenizer's chat template, as it is.
+            "{}": the sentence alone.
 
     Raises:
-        ValueError: if the template has not exactly one ``{}``, the model's texts cannot be given as messages, or the
-            tokenizer has no chat template for "chat".
+        ValueError: if the template has not exactly one ``{}``, or the tokenizer reads special tokens within a text as
+            other ones.
     """
-    before, after = (PLAIN, "") if template == CHAT else check_prompt_template(template)
+    if not isinstance(template, str) or template.count("{}") != 1:
+        raise ValueError(
+            f"prompt_template must be text with exactly one {{}}, where the sentence goes, got {shown(template)}."
+        )
+    before, after = template.split("{}")
     transformer = next(model.children())
     if not isinstance(transformer, Transformer) or "text" not in transformer.modality_config:
         raise ValueError(
@@ -72,11 +57,6 @@ def set_prompt_template(model: SentenceTransformer, template: str) -> None:
     if template == PLAIN:
         transformer.modality_config = {k: v for k, v in transformer.modality_config.items() if k != "message"}
         transformer.input_formatter.supported_modalities = list(transformer.modality_config)
-        return
-    if template == CHAT:
-        if getattr(tokenizer, "chat_template", None) is None:
-            raise ValueError("prompt_template must not be 'chat' for a tokenizer without a chat template.")
-        _take_messages(transformer, transformer.input_formatter.message_format)
         return
     if getattr(tokenizer, "chat_template", None) is not None:
         logger.info("The tokenizer's chat template is replaced by prompt_template.")
@@ -90,22 +70,10 @@ def set_prompt_template(model: SentenceTransformer, template: str) -> None:
             f"prompt_template cannot be used with a {type(tokenizer).__name__}, which reads special tokens within a "
             "text as other ones: put the template around the sentences yourself."
         )
-    _take_messages(transformer, "flat")
-
-
-def _take_messages(transformer: Any, message_format: str) -> None:
-    """Let a transformer take its texts as messages, which go through the chat template."""
-    entry: Any = {**transformer.modality_config["text"], "format": message_format}
-    transformer.modality_config = {**transformer.modality_config, "message": entry}
-    transformer.input_formatter.message_format = message_format
+    as_messages: Any = {**transformer.modality_config["text"], "format": "flat"}  # they go through the chat template
+    transformer.modality_config = {**transformer.modality_config, "message": as_messages}
+    transformer.input_formatter.message_format = "flat"
     transformer.input_formatter.supported_modalities = list(transformer.modality_config)
-
-
-def template_length(model: SentenceTransformer) -> int:
-    """Return the number of tokens of a text that is empty: those of the prompt template and the special tokens."""
-    if "message" not in next(model.children()).modality_config:  # type: ignore[operator]
-        return len(cast(Any, model.tokenizer)("")["input_ids"])
-    return len(_ids(model.tokenizer, ""))
 
 
 def _special_tokens(tokenizer: Any) -> tuple[str, str]:

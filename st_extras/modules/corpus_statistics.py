@@ -85,10 +85,15 @@ class CorpusStatistics:
             ValueError: as for :func:`~st_extras.checks.check_rows`.
         """
         rows = check_rows("embeddings", embeddings, 0, self.embedding_dimension).detach().to("cpu", torch.float64)
-        if len(rows):
-            mean = rows.mean(dim=0)
-            centred = rows - mean
-            self._merge(len(rows), mean, centred.T @ centred)
+        if not len(rows):
+            return self
+        mean = rows.mean(dim=0)
+        centred = rows - mean
+        shift, total = mean - self.mean, self.count + len(rows)
+        between = torch.outer(shift, shift) * (self.count * len(rows) / total)
+        self.mean = self.mean + shift * (len(rows) / total)
+        self.scatter = self.scatter + centred.T @ centred + between
+        self.count = total
         return self
 
     @classmethod
@@ -116,27 +121,22 @@ class CorpusStatistics:
                 the sentence), or a setting is not allowed.
         """
         modules, _ = pipeline.split_before_normalize(model)
-        with pipeline.part_of_model(model, modules, encode_options) as encoder:
-            return cls.gather(encoder, sentences, batch_size, show_progress_bar)
+        encoder = pipeline.part_of_model(model, modules)
+        return cls.gather(encoder, sentences, batch_size, show_progress_bar, encode_options)
 
     @classmethod
     def gather(
-        cls, encoder: SentenceTransformer, sentences: Any, batch_size: int, show_progress_bar: bool
+        cls,
+        encoder: SentenceTransformer,
+        sentences: Any,
+        batch_size: int,
+        show_progress_bar: bool,
+        encode_options: Mapping[str, Any] | None = None,
     ) -> CorpusStatistics:
         """Return the statistics of the embeddings of ``sentences``, by a whole encoder."""
-        chunks = pipeline.stream_embeddings(encoder, sentences, batch_size, show_progress_bar)
+        chunks = pipeline.stream_embeddings(encoder, sentences, batch_size, show_progress_bar, encode_options)
         first = next(chunks)
         statistics = cls(first.shape[1]).update(first)
         for embeddings in chunks:
             statistics.update(embeddings)
         return statistics
-
-    def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> None:
-        """Add ``count`` embeddings by Chan's update, without the cancellation of E[vv] - E[v]E[v]."""
-        if not count:
-            return
-        shift, total = mean - self.mean, self.count + count
-        between = torch.outer(shift, shift) * (self.count * count / total)
-        self.mean = self.mean + shift * (count / total)
-        self.scatter = self.scatter + scatter + between
-        self.count = total

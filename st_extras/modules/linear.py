@@ -386,10 +386,11 @@ def locality_preserving(
     check_bool("tfidf", tfidf)
     check_seed("seed", seed)
     pipeline.check_encoding(batch_size, show_progress_bar)
+    pipeline.check_encode_options(encode_options)
     modules, _ = pipeline.split_before_normalize(model)
-    with pipeline.part_of_model(model, modules, encode_options) as encoder:
-        texts = distinct_sample(iterate_sentences(sentences), max_sentences, seed)
-        (rows,) = pipeline.stream_embeddings(encoder, texts, batch_size, show_progress_bar, at_once=True)
+    encoder = pipeline.part_of_model(model, modules)
+    texts = distinct_sample(iterate_sentences(sentences), max_sentences, seed)
+    (rows,) = pipeline.stream_embeddings(encoder, texts, batch_size, show_progress_bar, encode_options, at_once=True)
     vectors = character_tfidf(texts) if tfidf else None
     found = neighbor_directions(rows, neighbors, epsilon, tfidf=vectors, seed=seed)
     if found.count < _FEW:

@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.model_card import SentenceTransf
 _ADDED = "## Post-processing\n\nFitted to the finished encoder, without training, and applied in this order:"
 _OF_THE_OLD_MODEL = {  # of another model, its embeddings, or the moment of its saving
     "model", "model_id", "model_name", "eval_results_dict", "similarities", "usage_examples_display", "save_dir",
-    "first_save", "_asset_cache", "_cached_dict", "_training_start_time", "evaluation_duration", "version",
+    "first_save", "evaluation_duration", "version",
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def card_of(model: SentenceTransformer) -> PostProcessedModelCardData:
     """
     old: Any = model.model_card_data
     card = PostProcessedModelCardData(generate_widget_examples=old.generate_widget_examples)
-    kept = {item.name for item in fields(card)} - _OF_THE_OLD_MODEL
+    kept = {item.name for item in fields(card) if not item.name.startswith("_")} - _OF_THE_OLD_MODEL
     for name in kept & vars(old).keys():
         setattr(card, name, copy.copy(getattr(old, name)))
     ours = descriptions(model)
@@ -87,7 +87,7 @@ def renew_card(model: SentenceTransformer) -> None:
         card = card_of(model)
         card.register_model(model)
         model.model_card_data = card
-        model._model_card_text = None
+        model._model_card_text = None  # noqa: SLF001
 
 
 def descriptions(model: SentenceTransformer | None) -> dict[str, tuple[str, str]]:

@@ -179,7 +179,10 @@ class PartialMaskTransformer(Transformer):
         return {**features, _KEYWORD_TOKENS: keyword_tokens}
 
     def _should_flatten_inputs(self, *args: Any, **kwargs: Any) -> bool:
-        """Return False: copies are rows. ``unpad_inputs=False`` would be saved, and would outlive RepAL."""
+        """Return False: copies are rows. ``unpad_inputs=False`` would be saved, and would outlive RepAL.
+
+        Sentence Transformers names this method for subclasses to override.
+        """
         return False
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:

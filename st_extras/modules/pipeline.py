@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Module, Normalize, Router, Transformer
+from sentence_transformers.base.modules import Module, Normalize, Router
 from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_instance
@@ -127,8 +126,6 @@ def shared_module(module: Any, cls: Any) -> Any:
     shared.__dict__.update(module.__dict__)
     for name in ("_modules", "_parameters", "_buffers"):
         shared.__dict__[name] = dict(module.__dict__[name])
-    if isinstance(module, Transformer):
-        shared._prompt_length_mapping = {}  # its cache of prompts' lengths would be written by both
     return shared
 
 
@@ -149,7 +146,7 @@ def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _
     return loaded
 
 
-# --- passes through part of a model: the options of ``encode``, one pool for all chunks ---
+# --- passes through part of a model ---
 
 
 def check_encode_options(encode_options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -168,34 +165,33 @@ def check_encode_options(encode_options: Mapping[str, Any] | None) -> dict[str, 
     return options
 
 
-@contextmanager
-def part_of_model(
-    model: SentenceTransformer, modules: Sequence[nn.Module], encode_options: Mapping[str, Any] | None = None
-) -> Iterator[SentenceTransformer]:
-    """Yield ``model`` made of ``modules`` only, to encode a corpus with; no weight is copied.
-
-    Several devices get one pool of processes, one a device, for all calls of ``encode``; it is stopped at the end.
+def part_of_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
+    """Return ``model`` made of ``modules`` only, to encode a corpus with; no weight is copied.
 
     Raises:
-        ValueError: if an option is not allowed, or the model would fail at a long text.
+        ValueError: if the model would fail at a long text.
     """
     check_length(model)
     fix_padding_side(model)
-    options = check_encode_options(encode_options)
     part = copy.copy(model)
     # SentenceTransformer(modules=...) would call on_model_ready, by which modules learn the model that they belong to
-    part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))
+    part._modules = OrderedDict((str(i), module) for i, module in enumerate(modules))  # noqa: SLF001
     part.truncate_dim = None
-    bound = copy.copy(part)  # the processes get the part without the options, which hold their pool
+    return part
+
+
+@contextmanager
+def _process_pool(model: SentenceTransformer, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the options of ``encode``, with a pool of processes in place of several devices; it ends with the block."""
     devices, pool = options.get("device"), None
     if isinstance(devices, list | tuple):
-        pool = part.start_multi_process_pool([str(device) for device in options.pop("device")])
-    bound.encode = functools.partial(part.encode, pool=pool, **options)  # type: ignore[method-assign, assignment]
+        pool = model.start_multi_process_pool([str(device) for device in devices])
+        options = {name: value for name, value in options.items() if name != "device"} | {"pool": pool}
     try:
-        yield bound
+        yield options
     finally:
         if pool is not None:
-            part.stop_multi_process_pool(pool)
+            model.stop_multi_process_pool(pool)
 
 
 # --- embeddings ---
@@ -217,7 +213,13 @@ def check_encoding(batch_size: Any, show_progress_bar: Any = False) -> None:
 
 
 def stream_embeddings(
-    model: SentenceTransformer, sentences: Any, batch_size: int, show_progress_bar: bool, *, at_once: bool = False
+    model: SentenceTransformer,
+    sentences: Any,
+    batch_size: int,
+    show_progress_bar: bool,
+    encode_options: Mapping[str, Any] | None = None,
+    *,
+    at_once: bool = False,
 ) -> Iterator[Tensor]:
     """Yield the embeddings of ``sentences`` in chunks (<= 2048, D), float64 on the CPU: memory use stays flat.
 
@@ -226,21 +228,27 @@ def stream_embeddings(
         sentences: any iterable, or a data set with one text column.
         batch_size: sentences per forward pass.
         show_progress_bar: whether to show the progress of encoding.
+        encode_options: further arguments of ``encode``. Several devices get one pool of processes for all chunks.
         at_once: yield one chunk with all of them.
 
     Raises:
-        ValueError: if there are no sentences, an item is not a string, or an embedding is not finite (the error names
-            the sentence).
+        ValueError: if there are no sentences, an item is not a string, an embedding is not finite (the error names the
+            sentence), or an option is not allowed.
     """
     check_encoding(batch_size, show_progress_bar)
     iterator, done = iterate_sentences(sentences), 0
-    while chunk := list(itertools.islice(iterator, None if at_once else _CHUNK)):
-        embeddings = model.encode(
-            chunk, batch_size=int(batch_size), show_progress_bar=show_progress_bar, convert_to_tensor=True
-        )
-        check_finite_embeddings(embeddings, chunk, done)
-        done += len(chunk)
-        yield embeddings.to("cpu", torch.float64)  # (N, D)
+    with _process_pool(model, check_encode_options(encode_options)) as options:
+        while chunk := list(itertools.islice(iterator, None if at_once else _CHUNK)):
+            embeddings = model.encode(
+                chunk,
+                batch_size=int(batch_size),
+                show_progress_bar=show_progress_bar,
+                convert_to_tensor=True,
+                **options,
+            )
+            check_finite_embeddings(embeddings, chunk, done)
+            done += len(chunk)
+            yield embeddings.to("cpu", torch.float64)  # (N, D)
     if done == 0:
         raise ValueError("sentences must hold at least one text, got none.")
 

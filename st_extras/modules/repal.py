@@ -219,8 +219,8 @@ class RepALPostProcessor(Module):
         if self.wants_masked_copies and isinstance(first, partial_mask.PartialMaskTransformer):
             texts = first.watch_keywords(texts, refuse=True)
         plain = partial_mask.plain_modules(before)
-        with pipeline.part_of_model(pipeline.model_of(self), plain, encode_options) as encoder:
-            statistics = CorpusStatistics.gather(encoder, texts, batch_size, show_progress_bar)
+        encoder = pipeline.part_of_model(pipeline.model_of(self), plain)
+        statistics = CorpusStatistics.gather(encoder, texts, batch_size, show_progress_bar, encode_options)
         if not statistics.varies:
             count = statistics.count
             logger.warning("The %d sentences have one embedding: the corpus mean is that of one sentence.", count)
@@ -238,8 +238,8 @@ class RepALPostProcessor(Module):
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
         modules = partial_mask.joined_modules(pipeline.modules_before(self))
         sentences = pipeline.first_encoder(modules).watch_keywords(iterate_sentences(sentences), refuse=False)
-        with pipeline.part_of_model(pipeline.model_of(self), modules) as joined:
-            (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
+        joined = pipeline.part_of_model(pipeline.model_of(self), modules)
+        (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
         embeddings, redundant = both.float().chunk(2, dim=1)
         return embeddings, redundant
 

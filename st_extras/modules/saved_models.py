@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 
 from st_extras.encoder_names import find_encoder
-from st_extras.encoders.loading import (
-    check_complete,
-    check_model_kind,
-    check_pooling,
-    loading_errors,
-    place_of,
-    warn_of_missing_weights,
-)
-from st_extras.encoders.padding import fix_padding_side
+from st_extras.encoders.loading import load_files, place_of
 from st_extras.modules.masked_pooling import MaskedCopyPooling
 from st_extras.modules.partial_mask import PartialMaskTransformer
 from st_extras.modules.repal import RepALPostProcessor
@@ -41,14 +32,10 @@ def load(model_name_or_path: str, **kwargs: Any) -> SentenceTransformer:
         ValueError: if the folder was not saved to the end, the model's output is no pooled embedding, or a setting of
             one of these modules is wrong.
     """
-    path = find_encoder(model_name_or_path, **place_of(kwargs))
-    check_complete(Path(path))
-    check_model_kind(path, kwargs)
     classes = {f"{module.__module__}.{module.__name__}": module for module in _MODULES}
-    with loading_errors(path):
+
+    def with_our_modules(path: str, **options: Any) -> SentenceTransformer:
         # no public argument of SentenceTransformer allows known modules without allowing any code in the folder
-        model = SentenceTransformer._load_with_module_classes(path, classes, **kwargs)
-    warn_of_missing_weights(model, path)
-    check_pooling(model, path)
-    fix_padding_side(model)
-    return model
+        return SentenceTransformer._load_with_module_classes(path, classes, **options)  # noqa: SLF001
+
+    return load_files(with_our_modules, find_encoder(model_name_or_path, **place_of(kwargs)), kwargs)

@@ -106,7 +106,7 @@ class BM25:
         """
         found = cls.__new__(cls)
         found.language = check_language(language)
-        found._index = require_bm25s().BM25.load(folder, show_progress=False, allow_pickle=False)
+        found._index = require_bm25s().BM25.load(folder, show_progress=False, allow_pickle=False)  # noqa: SLF001, its own
         return found
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:

@@ -15,6 +15,7 @@ from sentence_transformers.base.modules import Normalize
 from st_extras.adaptation import AdaptationOptions, adapt, adapt_search
 from st_extras.adaptation.run import AdaptationRun
 from st_extras.encoders import embedding_store
+from st_extras.encoders.loading import keep_layers
 from st_extras.files import write_checked_json
 from st_extras.training.output import FILES
 from st_extras.training.output import contents as output_contents
@@ -174,8 +175,8 @@ def test_what_no_job_takes(still_encoder, tmp_path, job):
     with pytest.raises(ValueError, match=r"^model\.truncate_dim"):
         job(still_encoder, TEXTS, tmp_path / "out")
     still_encoder.truncate_dim = None
-    body: Any = still_encoder[0].auto_model
-    body.cut_in_memory = body._hf_peft_config_loaded = True
+    keep_layers(still_encoder, 1)
+    still_encoder.add_adapter(pytest.importorskip("peft").LoraConfig(r=2, target_modules=["query"]))
     with pytest.raises(ValueError, match=r"^model must be a whole encoder"):
         job(still_encoder, TEXTS, tmp_path / "out")
     assert not (tmp_path / "out").exists()

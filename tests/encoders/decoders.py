@@ -8,9 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from st_extras.encoders.prompt_template import PROMPT_EOL
 from tests.fixtures import SENTENCES
-
-PROMPT_EOL = 'This sentence: "{}" means in one word: "'
 
 
 def build_decoder(folder: Path, kind: str = "llama", *, pad: bool = False, bos: bool = True, **options: Any) -> Path:

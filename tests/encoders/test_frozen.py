@@ -47,6 +47,22 @@ def test_a_guide_is_loaded_to_the_device_of_the_trained_model(encoder, make_enco
     assert (loaded["path"], loaded["device"]) == (tmp_path, str(encoder.device))
 
 
+def test_a_guide_moves_to_the_features(make_encoder, sentences, monkeypatch):
+    model, guide = make_encoder(), make_encoder(seed=1).to("meta")
+    moved = []
+
+    def move(device: torch.device) -> None:
+        moved.append(device)
+        for tensor in [*guide.to_empty(device=device).parameters(), *guide.buffers()]:
+            tensor.data.zero_()
+
+    monkeypatch.setattr(guide, "to", move)
+    frozen = FrozenEncoder(guide, model)
+    frozen(model.preprocess(sentences))
+    frozen(model.preprocess(sentences))
+    assert moved == [torch.device("cpu")]
+
+
 def with_other_ids(model: SentenceTransformer) -> SentenceTransformer:
     """Turn the vocabulary round."""
     tokens = [*vocabulary()[:5], *reversed(vocabulary()[5:])]

@@ -5,9 +5,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders import load_encoder
-from st_extras.encoders.prompt_template import set_prompt_template, template_length
+from st_extras.encoders.prompt_template import PROMPT_EOL, set_prompt_template
 from tests.architectures.encoders import build
-from tests.encoders.decoders import PROMPT_EOL, build_decoder
+from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
 
 TEXTS = ["a cat", *SENTENCES[:2], "{{ 7 * 7 }} {% if %}", 'say "hi" {}', "\u00e9\U0001f600", "<|x|>", ""]
@@ -42,14 +42,13 @@ def test_it_stands_around_every_text(folders, tmp_path, kind, template):
     again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
     assert "st_extras" not in (tmp_path / "saved" / "modules.json").read_text()
-    assert template_length(model) == len(plain.tokenizer(template.replace("{}", ""))["input_ids"])
 
 
 @pytest.mark.parametrize("kind", ["roberta", "llama"])
 def test_a_long_text_loses_its_own_end(folders, kind):
     model = load_encoder(folders / kind, prompt_template=PROMPT_EOL, device="cpu")
     short = model.tokenizer.decode(model.preprocess(["a"])["input_ids"][0])
-    model.max_seq_length = template_length(model) + 4
+    model.max_seq_length = model.preprocess([""])["input_ids"].size(1) + 4
     ids = model.preprocess([" ".join(SENTENCES)])["input_ids"]
     assert ids.shape == (1, model.max_seq_length)
     found = model.tokenizer.decode(ids[0])
@@ -66,9 +65,7 @@ def test_a_prompt_stands_inside_and_a_chat_template_is_replaced(folders):
     np.testing.assert_array_equal(model.encode(TEXTS, prompt="a"), other.encode(TEXTS))
 
 
-@pytest.mark.parametrize("template", ["no place", "{} and {}", " {} ", 3, "chat"])
+@pytest.mark.parametrize("template", ["no place", "{} and {}", 3])
 def test_what_is_refused(folders, template):
     with pytest.raises(ValueError, match=r"^prompt_template must"):
         load_encoder(folders / "llama", prompt_template=template, device="cpu")
-    with pytest.raises(ValueError, match=r"^max_seq_length must be more .* prompt_template"):
-        load_encoder(folders / "llama", prompt_template=PROMPT_EOL, max_seq_length=5, device="cpu")

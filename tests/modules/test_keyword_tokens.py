@@ -6,6 +6,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 
 from st_extras.encoders import load_encoder
+from st_extras.encoders.loading import with_pooling
 from tests.modules.cases import LAMBDA_1, attach, reference
 
 TURNS = (
@@ -24,7 +25,7 @@ def make_chat(make_encoder, tmp_path):
         model.tokenizer.chat_template = TURNS.replace("CONTENT", f"message['content'] {content}")
         model.transformers_model.save_pretrained(tmp_path)
         model.tokenizer.save_pretrained(tmp_path)
-        model = load_encoder(tmp_path, pooling="mean", prompt_template="chat")
+        model = with_pooling(SentenceTransformer(str(tmp_path)), "mean")
         assert "message" in model[0].modality_config
         model.max_seq_length, model.tokenizer.padding_side = max_seq_length, side
         return model

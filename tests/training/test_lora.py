@@ -12,10 +12,11 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders import load_encoder
+from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.text import PhraseMasking
 from st_extras.training.trainer import TRAINED
-from tests.encoders.decoders import PROMPT_EOL, build_decoder
+from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 from tests.losses.cases import Case

@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from transformers import TrainerCallback
 
+from st_extras.encoders.loading import keep_layers
 from st_extras.files import write_tensors
 from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
 from st_extras.training.checkpoints import mark_complete
@@ -91,8 +92,8 @@ def test_broken_files_are_refused_by_name(encoder, tmp_path, fault):
 def test_adapters_on_an_encoder_cut_in_memory_are_refused_at_once(encoder, tmp_path):
     """Sentence Transformers would load them onto the whole encoder."""
     trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=SimCSELoss(encoder))
-    body: Any = encoder[0].auto_model
-    body.cut_in_memory = body._hf_peft_config_loaded = True
+    keep_layers(encoder, 1)
+    encoder.add_adapter(pytest.importorskip("peft").LoraConfig(r=2, target_modules=["query"]))
     with pytest.raises(ValueError, match=r"^model must be a whole encoder or a saved one"):
         LossStateCallback.attach(trainer)
 

@@ -124,7 +124,7 @@ def _checkpoint_head(encoder: Any, width: int) -> tuple[nn.Module, Tensor] | Non
     full = _load_masked_lm(encoder.config)
     if full is None:
         return None
-    name = encoder.config._name_or_path
+    name = encoder.config.name_or_path
     output = full.get_output_embeddings()
     if output is None or output.weight is not full.get_input_embeddings().weight:
         logger.warning("The masked-language-model head of %r has an output layer of its own.", name)
@@ -143,14 +143,15 @@ def _load_masked_lm(config: Any) -> Any:
     try:
         with torch.random.fork_rng(devices=[]):
             full, report = AutoModelForMaskedLM.from_pretrained(
-                config._name_or_path,
+                config.name_or_path,
                 local_files_only=True,
                 dtype=torch.float32,
                 output_loading_info=True,
+                # the version that was loaded is known to this attribute alone; "main" may be a later one
                 revision=getattr(config, "_commit_hash", None) or "main",
             )
     except (OSError, ValueError) as error:
-        logger.warning("No masked-language-model head from %r: %s", config._name_or_path, error)
+        logger.warning("No masked-language-model head from %r: %s", config.name_or_path, error)
         return None
     head = {name for name, _ in full.named_parameters() if not name.startswith(f"{full.base_model_prefix}.")}
     return None if head & set(report["missing_keys"]) else full
