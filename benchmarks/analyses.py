@@ -31,7 +31,7 @@ from torch import Tensor
 from benchmarks.domains import encoder
 from benchmarks.records import run_once
 from benchmarks.studies import NAMED, Options, chosen, is_there
-from benchmarks.texts import DEV
+from benchmarks.texts import DEV, read_counts
 from st_extras.evaluation import STSDataset, load_sts
 from st_extras.modules import RepALPostProcessor
 from st_extras.modules.lambda_search import (
@@ -42,7 +42,6 @@ from st_extras.modules.lambda_search import (
     spearman_surface,
 )
 from st_extras.modules.pipeline import check_finite_embeddings
-from st_extras.text.frequency import FrequencyTable
 from st_extras.text.keywords import build_extractor, keyword_spans
 from st_extras.text.words import find_words, replace_spans, word_spans
 
@@ -301,7 +300,7 @@ def token_counts(path: Path) -> dict[str, Any]:
     Args:
         path: ``token<TAB>count`` lines in the order of the ids.
     """
-    table = FrequencyTable.from_file(path)
+    table = read_counts(path)
     low = table.labels(0.5) == 1
     ranked = sorted(table.counts.tolist(), reverse=True)
     half = sum(ranked[(len(ranked) + 1) // 2 :])

@@ -21,6 +21,7 @@ from sentence_transformers.sentence_transformer import losses
 from torch import Tensor, nn
 
 import st_extras.losses
+from benchmarks.texts import read_counts
 from st_extras.checks import check_count
 from st_extras.encoders import EmbeddingTable, MomentumEncoder, load_encoder
 from st_extras.encoders.rows import Features
@@ -193,7 +194,7 @@ def has_negatives(method: dict[str, Any]) -> bool:
 def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> FrequencyTable:
     """Read the counts that ``frequencies`` names: a file in the data folder, or one that a pre-training wrote."""
     file = data / settings["frequencies"]
-    read = FrequencyTable.load if ".json" in file.name else FrequencyTable.from_file
+    read = FrequencyTable.load if ".json" in file.name else read_counts
     return read(file if file.exists() else Path(settings["frequencies"]), model.tokenizer)
 
 

@@ -11,7 +11,6 @@ of the corpus, which SLT-FAI needs. The record has settings, curve and sha256 of
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
@@ -29,6 +28,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from benchmarks.raw_bert import MaskedLMLoss, export, start_encoder, start_words
 from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
+from benchmarks.texts import write_counts
 from st_extras.checks import check_fraction
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import SEVEN_STS, GeometryEvaluator, sts_evaluator
@@ -87,12 +87,6 @@ class MaskingSchedule(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.masked_lm.probability = self.first + (self.last - self.first) * state.global_step / state.max_steps
-
-
-def write_counts(table: FrequencyTable, file: Path) -> None:
-    """Write the counts as ``token<TAB>count`` lines, packed, as the configurations name them."""
-    rows = zip(table.tokens, table.counts.tolist(), strict=True)
-    file.write_bytes(gzip.compress("".join(f"{token}\t{count}\n" for token, count in rows if token).encode()))
 
 
 def curve(history: list[dict[str, Any]]) -> list[dict[str, float]]:

@@ -1,7 +1,8 @@
-"""Which sentences of a text are trained or fitted on, and which pairs of a set are scored."""
+"""Which sentences of a text are trained or fitted on, which pairs of a set are scored, and files of token counts."""
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.text import read_sentences
+from st_extras.text.files import read_lines
+from st_extras.text.frequency import FrequencyTable, vocabulary
 
 DEV = "stsb_dev"
 """The set that chooses weights and settings."""
@@ -83,3 +86,29 @@ def sts_sentences(data: Path) -> list[str]:
 
 def _key(sentence: str) -> str:
     return " ".join(WORD.findall(sentence.lower()))
+
+
+def read_counts(file: Path, tokenizer: Any = None) -> FrequencyTable:
+    """Read ``token<TAB>count`` lines, packed or not, with or without this header, as :func:`write_counts` writes them.
+
+    Args:
+        file: the file.
+        tokenizer: puts the tokens at its ids; those left out get count 0. None: the ids are the order of the lines.
+
+    Raises:
+        ValueError: if the tokenizer does not know a token.
+    """
+    rows = (line.rstrip("\r\n").rpartition("\t") for _, line in read_lines(file))  # a token may hold a tab itself
+    counts = {token: int(count) for token, _, count in rows if token and count != "count"}
+    tokens = tuple(counts) if tokenizer is None else vocabulary(tokenizer)
+    if unknown := sorted(counts.keys() - set(tokens)):
+        raise ValueError(
+            f"{file} must be counted with this tokenizer, got {len(unknown)} others, such as {unknown[:3]}."
+        )
+    return FrequencyTable(tokens, [counts.get(token or "", 0) for token in tokens])
+
+
+def write_counts(table: FrequencyTable, file: Path) -> None:
+    """Write the counts as ``token<TAB>count`` lines, packed, as the configurations name them."""
+    rows = zip(table.tokens, table.counts.tolist(), strict=True)
+    file.write_bytes(gzip.compress("".join(f"{token}\t{count}\n" for token, count in rows if token).encode()))

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from benchmarks import building
-from benchmarks.pretraining import write_counts
 from benchmarks.studies import named_study, study_names
+from benchmarks.texts import write_counts
 from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES, build_encoder

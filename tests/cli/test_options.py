@@ -84,7 +84,6 @@ OTHERS = frozenset(
         ("epochs_to_steps", "batch_size"),
         ("stream_sentences", "limit"),
         ("read_queries", "column"),
-        ("FrequencyTable.count", "column"),
         ("PhraseMasking", "seed"),
     }
 )
