@@ -55,7 +55,7 @@ def topics_record(model: SentenceTransformer) -> dict[str, Any]:
         embeddings = encoder.encode(list(held_out), convert_to_tensor=True)
         unit = torch.nn.functional.normalize(embeddings.cpu(), dim=1).numpy()
         cosines = (unit @ unit.T)[np.triu_indices(len(unit), k=1)]
-        score = label_scores(embeddings, topics, metrics=["map_at_r"])["map_at_r"]
+        score = label_scores(embeddings, topics)["map_at_r"]
         found[name] = {"cosines": cosines.round(4).tolist(), "map_at_r": 100 * score}
     return found
 

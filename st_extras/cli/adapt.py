@@ -10,7 +10,7 @@ import typer
 
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars
-from st_extras.cli.evaluate import dev_name, load_labeled
+from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, DomainDetails
@@ -89,7 +89,7 @@ def adapt(
         options.refuse_unread(context, "needs --dev", "dev_set")
     if labeled is not None:
         options.refuse_unread(context, "does not go with --labeled: choose by one of them", "dev", "dev_set")
-        chooser = load_labeled(labeled, text_column, label_column)
+        chooser = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
     elif dev is not None:
         chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
     texts = corpus.stream_sentences(text, column=column)

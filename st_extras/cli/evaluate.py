@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 from st_extras.cli import options
@@ -29,7 +28,6 @@ Models = Iterator[tuple[str, Any]]
 Scorer = Callable[[Any], dict[str, float]]
 Rows = dict[str, dict[str, float]]
 """Metrics by encoder, with ``difference``, ``low`` and ``high`` of one of them to the first encoder."""
-_SAME = 1e-5  # of embeddings by the same encoder: rounding
 _OF_INTERVAL = ("difference", "low", "high")
 _INTERVAL = "{low:+.2f} to {high:+.2f}"
 MEANINGS = {
@@ -95,8 +93,7 @@ def evaluate(
     """Score encoders on labelled texts, a search collection, or pairs with scores (STS); all scores x 100.
 
     Several encoders are compared on the same data: the difference to the first one has a 95 % interval (bootstrap over
-    the texts, queries or pairs); one that encodes as the first one does has no row. Without --labeled, --retrieval or
-    --sts, seven STS sets of the hub are scored.
+    the texts, queries or pairs). Without --labeled, --retrieval or --sts, seven STS sets of the hub are scored.
 
     Example: st-extras evaluate demo adapted --labeled FILE.tsv
     """
@@ -122,8 +119,12 @@ def evaluate(
         settings: dict[str, Any] = {"passages": options.passage_words(passages), "show_progress_bar": bar} | of_bm25
         _on_search(models, task, ranks, as_json, **settings, **prompts)
     elif labeled is not None:
+        from st_extras.evaluation import load_labeled_texts
+
         options.refuse_unread(context, "does not go with --labeled, whose file is the data", *others[1:])
-        _on_labeled(models, load_labeled(labeled, text_column, label_column), bar, as_json)
+        _on_labeled(
+            models, load_labeled_texts(labeled, text_column=text_column, label_column=label_column), bar, as_json
+        )
     else:
         _on_pairs(models, _pairs(context, sts, sets, setting, bar, as_json), as_json)
 
@@ -200,38 +201,18 @@ def _write_ranks(file: Path, found: RetrievalComparison) -> None:
 
 
 def _load_each(encoders: Sequence[str], layers: int | None, bar: bool) -> Models:
-    """Yield each name with its encoder, but for those that encode as the first one does.
-
-    With progress bars, print whose the next one is.
-    """
+    """Yield each name with its encoder; with progress bars, print whose the next one is."""
     from st_extras.encoders import load_encoder
 
-    of_first: Any = None
     for number, name in enumerate(encoders):
         if number == 0 and layers is not None:
             options.refuse_refined(name)
             model = load_encoder(name, layers=layers)
         else:
             model = load_any(name)
-        if len(encoders) > 1:
-            probes = _probe_embeddings(model)
-            of_first = probes if number == 0 else of_first
-            if number > 0 and probes.shape == of_first.shape and np.allclose(probes, of_first, atol=_SAME):
-                print_line(f"{name} encodes as {encoders[0]} does: it has no row.", to_stderr=True)
-                continue
-            if bar:
-                print_line(f"Encoding with {name}", to_stderr=True)
+        if bar and len(encoders) > 1:
+            print_line(f"Encoding with {name}", to_stderr=True)
         yield name, model
-
-
-def _probe_embeddings(model: Any) -> np.ndarray:
-    """Return the embeddings of some texts, as plain text, as queries and as documents."""
-    from st_extras.encoders.fingerprint import PROBES
-    from st_extras.encoders.prompts import encode_as
-
-    plain = model.encode(list(PROBES), show_progress_bar=False)
-    both = [encode_as(model, role, PROBES, show_progress_bar=False) for role in ("query", "document")]
-    return np.concatenate([plain, *both])
 
 
 def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as_json: bool) -> None:
@@ -254,13 +235,6 @@ def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as
 
 
 # ------------------------------------------------------------------------------------------- for other commands too
-
-
-def load_labeled(file: str, text_column: str | None, label_column: str) -> LabeledTexts:
-    """Load labelled texts."""
-    from st_extras.evaluation import load_labeled_texts
-
-    return load_labeled_texts(file, text_column=text_column, label_column=label_column)
 
 
 def load_any(path: str) -> Any:

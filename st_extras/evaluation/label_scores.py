@@ -7,7 +7,7 @@ whole numbers as labels.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -15,111 +15,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from st_extras.checks import check_choice, check_count, check_strings, shown
-from st_extras.evaluation.reporting import LARGEST_SEED, check_embeddings, check_iterable
+from st_extras.checks import shown
+from st_extras.evaluation.reporting import check_embeddings, check_iterable
 from st_extras.functional import row_blocks
 
-METRICS = ("knn_accuracy", "v_measure", "map_at_r")
-"""Values of ``metrics=``; ``mean`` is their mean."""
-_MOST_NEIGHBORS = 100
+NEIGHBORS = 5
+"""k of the vote among several neighbours."""
+SEEDS = (0, 1, 2)
+"""Of k-means."""
 _TIE = 1e-6  # cosines that differ by less are equal: the rounding of float32
 
 
-def label_scores(
-    embeddings: Any,
-    labels: Any,
-    *,
-    metrics: Sequence[str] = METRICS,
-    neighbors: int = 5,
-    seeds: Iterable[int] = (0, 1, 2),
-) -> dict[str, float]:
+def label_scores(embeddings: Any, labels: Any) -> dict[str, float]:
     """Score N embeddings by their labels; 4,500 of them, of 384 dimensions, take less than two seconds on one core.
 
     Memory is linear in N: cosines are computed in blocks of rows.
 
     Args:
         embeddings: (N, D), a tensor, an array or lists; scaled to unit length here.
-        labels: N labels, strings or whole numbers, at least two different ones.
-        metrics: which of ``METRICS`` to compute.
-        neighbors: k of the vote among several neighbours; 1 leaves it out.
-        seeds: seeds of k-means; ``v_measure`` is the mean over them.
+        labels: N labels, strings or whole numbers, at least two different ones, one of them twice.
 
     Returns:
-        The metrics by name, in [0, 1], higher is better: those that :class:`LabeledTextEvaluator` lists.
+        The metrics by name, in [0, 1], higher is better: those that :class:`LabeledTextEvaluator` lists. The functions
+        of this module compute one alone, with another number of neighbours or another seed.
 
     Raises:
         ValueError: if the labels do not match the embeddings or are all the same, a label is neither a string nor a
-            whole number, an embedding is zero or not finite, a setting is not allowed, or no label stands twice, which
-            ``map_at_r`` needs.
+            whole number, no label stands twice, or an embedding is zero or not finite.
 
     Example:
         >>> from st_extras.evaluation import label_scores
-        >>> scores = label_scores([[1, 0], [2, 1], [0, 1], [1, 2]], ["a", "a", "b", "b"], neighbors=1)
-        >>> {name: round(score, 3) for name, score in scores.items()}
-        {'knn_accuracy': 1.0, 'v_measure': 1.0, 'v_measure_std': 0.0, 'map_at_r': 1.0, 'mean': 1.0}
+        >>> scores = label_scores([[1, 0], [2, 1], [0, 1], [1, 2]], ["a", "a", "b", "b"])
+        >>> {name: round(scores[name], 3) for name in ("knn_accuracy", "v_measure", "map_at_r", "mean")}
+        {'knn_accuracy': 1.0, 'v_measure': 1.0, 'map_at_r': 1.0, 'mean': 1.0}
     """
     unit = check_embeddings("embeddings", embeddings, at_least=2).detach()
-    return LabelScoring(labels, len(unit), metrics=metrics, neighbors=neighbors, seeds=seeds).scores(unit)
+    return scores_of_rows(unit, label_numbers(check_labels("labels", labels, len(unit))))
 
 
-class LabelScoring:
-    """Labels, and what to compute of them: checked once, before anything is encoded.
-
-    Args:
-        labels: N labels.
-        size: N.
-        metrics: as for :func:`label_scores`.
-        neighbors: as for :func:`label_scores`.
-        seeds: as for :func:`label_scores`.
-
-    Attributes:
-        metrics: those to compute, in the order of ``METRICS``.
-        primary_metric: the metric to choose by: "mean", or the first one if the mean lacks one of its three.
-    """
-
-    def __init__(
-        self,
-        labels: Any,
-        size: int,
-        *,
-        metrics: Sequence[str],
-        neighbors: int,
-        seeds: Iterable[int],
-    ) -> None:
-        chosen = check_strings("metrics", metrics, at_least=1)
-        for metric in chosen:
-            check_choice("metrics: each", metric, METRICS)
-        self.metrics = tuple(metric for metric in METRICS if metric in chosen)
-        self.primary_metric = "mean" if self.metrics == METRICS else self.metrics[0]
-        self.neighbors = check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS)
-        listed = check_iterable("seeds", seeds, "a list of whole numbers")
-        self.seeds = tuple(check_count("seeds: each", seed, 0, LARGEST_SEED) for seed in listed)
-        if not self.seeds:
-            raise ValueError("seeds must hold at least one whole number, got none.")
-        self.labels = check_labels("labels", labels, size)
-        if len(set(self.labels)) < 2:
-            raise ValueError(f"labels must hold at least two different labels, got only {shown(self.labels[0])}.")
-        if "map_at_r" in self.metrics and len(set(self.labels)) == len(self.labels):
-            raise ValueError(
-                "labels must hold a label twice for map_at_r, got each once: give several texts of a label."
-            )
-
-    def scores(self, unit: Tensor) -> dict[str, float]:
-        """Return the metrics of (N, D) unit rows."""
-        labels = label_numbers(self.labels).to(unit.device)
-        scores: dict[str, float] = {}
-        if "knn_accuracy" in self.metrics:
-            counts = sorted({1, self.neighbors})
-            names = ["knn_accuracy" if k == 1 else f"knn{k}_accuracy" for k in counts]
-            scores |= dict(zip(names, knn_accuracies(unit, labels, counts), strict=True))
-        if "v_measure" in self.metrics:
-            values = [v_measure(unit, labels, seed) for seed in self.seeds]
-            scores |= {"v_measure": float(np.mean(values)), "v_measure_std": float(np.std(values))}
-        if "map_at_r" in self.metrics:
-            scores["map_at_r"] = map_at_r(unit, labels)
-        if self.primary_metric == "mean":
-            scores["mean"] = float(np.mean([scores[name] for name in METRICS]))
-        return scores
+def scores_of_rows(unit: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return what :func:`label_scores` does, of (N, D) unit rows and (N,) whole numbers."""
+    labels = labels.to(unit.device)
+    nearest, voted = knn_accuracies(unit, labels, [1, NEIGHBORS])
+    values = [v_measure(unit, labels, seed) for seed in SEEDS]
+    v, precision = float(np.mean(values)), map_at_r(unit, labels)
+    return {
+        "knn_accuracy": nearest,
+        f"knn{NEIGHBORS}_accuracy": voted,
+        "v_measure": v,
+        "v_measure_std": float(np.std(values)),
+        "map_at_r": precision,
+        "mean": float(np.mean([nearest, v, precision])),
+    }
 
 
 def knn_accuracies(unit: Tensor, labels: Tensor, counts: Sequence[int]) -> list[float]:
@@ -246,7 +193,7 @@ def check_label(value: Any, where: str) -> str:
 
 
 def check_labels(name: str, labels: Any, count: int) -> list[str]:
-    """Return the labels of ``count`` texts as text.
+    """Return the labels of ``count`` texts as text: at least two different ones, one of them twice.
 
     Args:
         name: the argument's name, for the messages.
@@ -261,6 +208,10 @@ def check_labels(name: str, labels: Any, count: int) -> list[str]:
     listed = [check_label(value, f"{name}, row {row}") for row, value in enumerate(values)]
     if len(listed) != count:
         raise ValueError(f"{name} must have one label for each row, got {len(listed)} for {count}.")
+    if len(set(listed)) < 2:
+        raise ValueError(f"{name} must hold at least two different labels, got only {shown(listed[0])}.")
+    if len(set(listed)) == count:
+        raise ValueError(f"{name} must hold a label twice, got each once: give several texts of a label.")
     return listed
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
-from st_extras.evaluation.label_scores import METRICS, LabelScoring, check_label
+from st_extras.evaluation.label_scores import NEIGHBORS, SEEDS, check_label, check_labels, label_numbers, scores_of_rows
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.text.corpus import check_sentence
 from st_extras.text.files import file_kind
@@ -121,13 +121,12 @@ class LabeledTextEvaluator(ReportingEvaluator):
 
     Metrics, all in [0, 1], higher is better:
         knn_accuracy: share of texts whose nearest neighbour, by cosine, has their label (leave-one-out).
-        knn5_accuracy: the same for the majority of the 5 (``neighbors``) nearest; left out if ``neighbors`` is 1.
+        knn5_accuracy: the same for the majority of the 5 nearest.
         v_measure, v_measure_std: agreement of the labels with the clusters of k-means, as many as there are labels (1:
-            the clusters are the labels; equal to NMI); mean and standard deviation over ``seeds``.
+            the clusters are the labels; equal to NMI); mean and standard deviation over three seeds.
         map_at_r: mean average precision at R, the number of OTHER texts with a text's label (Musgrave et al., 2020,
             https://arxiv.org/abs/2003.08505). Texts whose label stands once have no R and are left out of the mean.
-        mean: of knn_accuracy, v_measure and map_at_r. It is the primary metric; if ``metrics`` leaves one of the three
-            out, the first metric chosen is.
+        mean: of knn_accuracy, v_measure and map_at_r; the primary metric.
 
     Equally near neighbours with another label come first, so an encoder that maps all texts to one point scores 0.
     Every distinct text is encoded once. A call changes neither the weights nor the mode of the model, nor the global
@@ -135,17 +134,14 @@ class LabeledTextEvaluator(ReportingEvaluator):
 
     Args:
         texts: N texts, or a data set with one text column.
-        labels: their N labels, strings or whole numbers, at least two different ones.
-        metrics: which of "knn_accuracy", "v_measure" and "map_at_r" to compute.
-        neighbors: k of the vote among several neighbours, 1 to 100.
-        seeds: seeds of k-means.
+        labels: their N labels, strings or whole numbers, at least two different ones, one of them twice.
         **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (texts per
             forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
             ``labeled_text_evaluation[_name]_results.csv`` in the output path).
 
     Raises:
-        ValueError: if a text is no string, the labels do not match the texts or are all the same, a label is neither a
-            string nor a whole number, a setting is not allowed, or a metric cannot be computed of these labels.
+        ValueError: if a text is no string, the labels do not match the texts or are all the same or all different, a
+            label is neither a string nor a whole number, or an option is not allowed.
 
     Example:
         >>> from st_extras.evaluation import LabeledTextEvaluator
@@ -156,23 +152,14 @@ class LabeledTextEvaluator(ReportingEvaluator):
         0...
     """
 
-    def __init__(
-        self,
-        texts: Iterable[str],
-        labels: Iterable[str] | Iterable[int],
-        *,
-        metrics: Sequence[str] = METRICS,
-        neighbors: int = 5,
-        seeds: Iterable[int] = (0, 1, 2),
-        **options: Any,
-    ) -> None:
+    def __init__(self, texts: Iterable[str], labels: Iterable[str] | Iterable[int], **options: Any) -> None:
         self.texts = check_sentences("texts", texts, at_least=2)
-        self.scoring = LabelScoring(labels, len(self.texts), metrics=metrics, neighbors=neighbors, seeds=seeds)
-        super().__init__("labeled_text_evaluation", self.scoring.primary_metric, **options)
+        self.labels = check_labels("labels", labels, len(self.texts))
+        super().__init__("labeled_text_evaluation", "mean", **options)
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name."""
-        return self.scoring.scores(self.unit_rows(model))
+        return scores_of_rows(self.unit_rows(model), label_numbers(self.labels))
 
     def unit_rows(self, model: SentenceTransformer) -> Tensor:
         """Return the (N, D) unit rows of the texts."""
@@ -181,9 +168,5 @@ class LabeledTextEvaluator(ReportingEvaluator):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""
-        return {
-            "texts": len(self.texts),
-            "labels": len(set(self.scoring.labels)),
-            "neighbors": self.scoring.neighbors,
-            "seeds": list(self.scoring.seeds),
-        }
+        sizes = {"texts": len(self.texts), "labels": len(set(self.labels))}
+        return sizes | {"neighbors": NEIGHBORS, "seeds": list(SEEDS)}

@@ -11,7 +11,14 @@ from scipy.stats import rankdata
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.evaluation.label_scores import LabelScoring, average_precisions, clusters, knn_hits, label_numbers
+from st_extras.evaluation.label_scores import (
+    SEEDS,
+    average_precisions,
+    clusters,
+    knn_hits,
+    label_numbers,
+    scores_of_rows,
+)
 from st_extras.evaluation.labeled_texts import LabeledTextEvaluator
 from st_extras.evaluation.sts import STSEvaluator
 
@@ -54,7 +61,9 @@ def compare_labeled(
 
     def score(model: SentenceTransformer) -> tuple[dict[str, float], Score]:
         unit = evaluator.unit_rows(model)
-        return evaluator.scoring.scores(unit), _label_score(evaluator.scoring, unit)
+        return scores_of_rows(unit, labels), _label_score(labels.to(unit.device), unit)
+
+    labels = label_numbers(evaluator.labels)
 
     return _compared(models, score, [len(evaluator.texts)], "mean")
 
@@ -110,13 +119,12 @@ def _correlation(left: NDArray[Any], right: NDArray[Any], part_of: NDArray[Any])
     return float((found[kept] * sizes[kept]).sum() / max(1, sizes[kept].sum()))
 
 
-def _label_score(scoring: LabelScoring, unit: Tensor) -> Score:
+def _label_score(labels: Tensor, unit: Tensor) -> Score:
     """Return what finds the mean of nearest-neighbour accuracy, V-measure and MAP@R."""
-    labels = label_numbers(scoring.labels).to(unit.device)
     hits = knn_hits(unit, labels, [1])[0].cpu().numpy()
     precisions = average_precisions(unit, labels).cpu().numpy()
     own = labels.cpu().numpy()
-    found = [clusters(unit, labels, seed) for seed in scoring.seeds]
+    found = [clusters(unit, labels, seed) for seed in SEEDS]
 
     def score(drawn: Sequence[Rows]) -> float:
         (rows,) = drawn

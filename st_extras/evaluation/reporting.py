@@ -13,14 +13,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
-from st_extras.checks import check_bool, check_count, check_rows, shown
+from st_extras.checks import check_bool, check_rows, shown
 from st_extras.modules.pipeline import check_encoding
 from st_extras.text.corpus import iterate_sentences
 
 logger = logging.getLogger(__name__)
-
-LARGEST_SEED = 2**32 - 1
-"""Largest seed that all libraries take."""
 
 
 class ReportingEvaluator(BaseEvaluator):
@@ -122,19 +119,6 @@ def check_options(name: Any, batch_size: Any = 32, show_progress_bar: Any = Fals
         raise ValueError(f"name must be a string without path separators, got {shown(name)}.")
     check_encoding(batch_size, show_progress_bar)
     check_bool("write_csv", write_csv)
-
-
-def check_further_options(name: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a Sentence Transformers evaluator, after the checks that it does not make itself.
-
-    Raises:
-        ValueError: as for ``check_options``, or if ``truncate_dim`` is neither None nor a whole number >= 1.
-    """
-    if options.get("truncate_dim") is not None:
-        check_count("truncate_dim", options["truncate_dim"], 1)
-    own = {key: options[key] for key in ("batch_size", "show_progress_bar", "write_csv") if key in options}
-    check_options(name, **own)
-    return {key: int(value) if key == "batch_size" else value for key, value in options.items()}
 
 
 def check_iterable(name: str, value: Any, allowed: str) -> Iterable[Any]:

@@ -12,10 +12,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.util import cos_sim
 
-from st_extras.checks import check_bool, check_choice, check_count, check_instance
+from st_extras.checks import check_choice, check_count, check_instance
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import other_prompt
-from st_extras.evaluation.reporting import bootstrap_interval, check_further_options, join_name
+from st_extras.evaluation.reporting import bootstrap_interval, check_options, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.functional import row_blocks
 from st_extras.modules.pipeline import check_finite_embeddings
@@ -28,9 +28,7 @@ RRF_CONSTANT = 60
 """Of reciprocal rank fusion, as its paper and most search engines have it."""
 RRF_DEPTH = 100
 """How many documents of each side are fused by rank."""
-_OPTIONS = (
-    "query_prompt", "document_prompt", "ignore_identical_ids", "batch_size", "truncate_dim", "show_progress_bar",
-)  # fmt: skip
+_OPTIONS = ("query_prompt", "document_prompt", "batch_size", "truncate_dim", "show_progress_bar")
 _MOST = 1_000_000  # documents in a ranking
 _SCORES_AT_ONCE = 2**27  # queries x documents: 512 MiB of float32
 logger = logging.getLogger(__name__)
@@ -42,14 +40,14 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
     Queries are encoded by ``encode_query`` and documents by ``encode_document``: with the model's own prompts of these
     names, or such as "search_query" and "search_document", and through the routes of a Router. They are compared by the
     model's own similarity, which is part of the metrics' names ("cosine_ndcg@10"). nDCG uses the grades, as BEIR and
-    MTEB do; the other metrics count every relevant document alike. Queries without a relevant document are left out.
+    MTEB do; the other metrics count every relevant document alike. Queries without a relevant document are left out. A
+    query's own document (see :meth:`RetrievalTask.own_documents`) is no hit, as in BEIR and MTEB, but takes one of the
+    100 places of recall@100.
 
     Args:
         task: from :func:`load_retrieval`.
         query_prompt: text put before every query; None: the model's own.
         document_prompt: text put before every document; None: the model's own.
-        ignore_identical_ids: whether a query's own document (see :meth:`RetrievalTask.own_documents`) is no hit, as in
-            BEIR and MTEB. It still takes one of the 100 places of recall@100.
         name: prefix of the metrics and part of the CSV file's name.
         **options: further arguments of InformationRetrievalEvaluator (batch_size, truncate_dim, ...).
 
@@ -76,7 +74,6 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         *,
         query_prompt: str | None = None,
         document_prompt: str | None = None,
-        ignore_identical_ids: bool = True,
         name: str = "",
         **options: Any,
     ) -> None:
@@ -94,16 +91,15 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             "corpus_prompt": document_prompt,
             "name": name,
         }
-        super().__init__(**(settings | check_further_options(name, options)))
+        settings |= {"batch_size": 32, "show_progress_bar": False, "write_csv": True} | options
+        check_options(name, settings["batch_size"], settings["show_progress_bar"], settings["write_csv"])
+        super().__init__(**(settings | {"batch_size": int(settings["batch_size"])}))
         self.primary_metric = join_name(name, "cosine_ndcg@10")
         self.task = task
-        is_ignored = check_bool("ignore_identical_ids", ignore_identical_ids)
-        self.own_documents = task.own_documents() & set(self.queries_ids) if is_ignored else frozenset()
+        self.own_documents = task.own_documents() & set(self.queries_ids)
         if self.own_documents:
             own, queries = len(self.own_documents), len(self.queries_ids)
-            logger.warning(
-                "%d of %d queries are documents themselves: these are no hits (ignore_identical_ids).", own, queries
-            )
+            logger.warning("%d of %d queries are documents themselves: these are no hits.", own, queries)
         self.ndcg_of_queries: dict[int, np.ndarray] = {}
 
     def embed_inputs(
@@ -222,8 +218,7 @@ def compare_retrieval(
         language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`.
         passages: words of a passage, of documents that an encoder would not read whole: the best one counts for it, as
             in :class:`~st_extras.search.HybridSearch`. None: it reads their beginning, as in BEIR and MTEB.
-        **options: prompts, ignore_identical_ids, batch_size, truncate_dim and show_progress_bar, as for
-            :class:`RetrievalEvaluator`.
+        **options: prompts, batch_size, truncate_dim and show_progress_bar, as for :class:`RetrievalEvaluator`.
 
     Raises:
         ImportError: if ``bm25s``, which BM25 needs, is not installed.

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_bool, check_instance, shown
+from st_extras.checks import check_instance, shown
 from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.corpus import check_sentence
 from st_extras.text.documents import check_id, read_documents, read_queries
@@ -263,21 +263,19 @@ def _judgement_file(root: Path, split: str | None) -> Path:
 # --- question pairs ---
 
 
-def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identical: bool = True) -> RetrievalTask:
+def question_retrieval(pairs: Iterable[tuple[str, str, bool]]) -> RetrievalTask:
     """Set up PaSeR's task: the documents are every second question, the queries are the first ones with a duplicate.
 
-    Equal texts are one question. The second questions of a query's duplicate pairs are relevant to it.
+    Equal texts are one question. The second questions of a query's duplicate pairs are relevant to it, but for itself,
+    where a question is both query and document (evaluators ignore it as a hit, too); the paper does not specify it.
 
     Args:
         pairs: two questions each, and whether they are duplicates.
-        exclude_identical: whether a question that is both query and document is left out of its own relevant ones
-            (evaluators then ignore it as a hit, too). The paper does not specify it.
 
     Raises:
         ValueError: if ``pairs`` does not hold two strings and a label (True or False, 1 or 0) each, or no query is
             left.
     """
-    check_bool("exclude_identical", exclude_identical)
     ids: dict[str, str] = {}
     documents: dict[str, str] = {}
     duplicates: dict[str, dict[str, float]] = {}
@@ -289,7 +287,7 @@ def question_retrieval(pairs: Iterable[tuple[str, str, bool]], *, exclude_identi
         query = ids.setdefault(first, f"question{len(ids)}")
         document = ids.setdefault(second, f"question{len(ids)}")
         documents[document] = second
-        if pair[2] and not (exclude_identical and query == document):
+        if pair[2] and query != document:
             texts[query] = first
             duplicates.setdefault(query, {})[document] = 1.0
     if not duplicates:

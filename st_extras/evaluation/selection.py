@@ -16,9 +16,9 @@ from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
-from st_extras.checks import check_count
+from st_extras.checks import check_count, check_seed
 from st_extras.encoders.forward import without_dropout
-from st_extras.evaluation.reporting import LARGEST_SEED, ReportingEvaluator, check_embeddings
+from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings
 from st_extras.functional import unit_scores, weighted_info_nce
 from st_extras.text.corpus import distinct_sample, is_blank, iterate_sentences
 
@@ -67,7 +67,7 @@ class UnlabeledSelectionEvaluator(ReportingEvaluator):
     def __init__(self, sentences: Iterable[str], *, size: int = 500, seed: int = 42, **options: Any) -> None:
         super().__init__("unlabeled_selection", SIGNAL, **options)
         size = check_count("size", size, _MINIMUM, LARGEST_POOL)
-        self.seed = check_count("seed", seed, 0, LARGEST_SEED)
+        self.seed = check_seed("seed", seed)
         distinct = _distinct(sentences, self.seed)
         if len(distinct) < _MINIMUM:
             raise ValueError(f"sentences must hold at least {_MINIMUM} distinct, non-empty ones, got {len(distinct)}.")

@@ -16,7 +16,7 @@ from st_extras.checks import check_instance, shown
 from st_extras.modules.lambda_search import check_pairs
 from st_extras.samples import graded_pairs
 from st_extras.text.corpus import check_sentence
-from st_extras.text.folders import TABLES, find_file, find_files
+from st_extras.text.folders import TABLES, find_file
 from st_extras.text.tables import Column, open_file
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
@@ -119,8 +119,6 @@ def check_graded(data: STSDataset, where: str, groups: Sequence[str] | None = No
 def _folder_rows(name: str, folder: Path) -> list[_Row]:
     if not folder.is_dir():
         raise ValueError(f"The STS source must be a folder or a file that exists, got {str(folder)!r}.")
-    if not find_files(folder, name, TABLES):
-        raise ValueError(f"source must be a folder with the set, got {str(folder)!r} without {name}.tsv (or .tsv.gz).")
     return _table_rows(find_file(folder, name, TABLES), name)
 
 

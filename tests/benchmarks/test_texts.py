@@ -56,13 +56,13 @@ def test_unseen_sentences_are_short_ones_that_no_scored_set_holds(tmp_path, monk
     assert corpus_sentences({"corpus": "sts-unseen", "sentences": 9}, tmp_path) == ["one", "two"]
 
 
-def test_counts_come_back_in_their_order_and_at_the_ids_of_a_tokenizer(tmp_path, frequency_table, tokenizer):
+def test_counts_come_back_in_their_order_and_at_the_ids_of_a_tokenizer(tmp_path, frequency_table, encoder):
     write_counts(FrequencyTable(["a\tb", "{", "c"], [1, 2, 3]), tmp_path / "counts.tsv.gz")
     again = read_counts(tmp_path / "counts.tsv.gz")
     assert (again.tokens, again.counts.tolist()) == (("a\tb", "{", "c"), [1, 2, 3])
     rows = zip(frequency_table.tokens, frequency_table.counts.tolist(), strict=True)
     lines = sorted(f"{token}\t{count}" for token, count in rows if count)
     file = write(tmp_path / "list.tsv", "token\tcount\n" + "\n".join(lines))
-    assert read_counts(file, tokenizer).counts.tolist() == frequency_table.counts.tolist()
-    with pytest.raises(ValueError, match=r"counts\.tsv\.gz must be counted with this tokenizer, got 3 others"):
-        read_counts(tmp_path / "counts.tsv.gz", tokenizer)
+    assert read_counts(file, encoder.tokenizer).counts.tolist() == frequency_table.counts.tolist()
+    with pytest.raises(ValueError, match=r"counts\.tsv\.gz must be counted with this tokenizer, got 2 others"):
+        read_counts(tmp_path / "counts.tsv.gz", encoder.tokenizer)

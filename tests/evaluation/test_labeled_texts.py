@@ -39,11 +39,10 @@ def test_what_is_wrong_is_named(tmp_path, content, named):
 
 
 def test_it_measures_what_the_function_measures(encoder):
-    options = {"metrics": ("v_measure", "knn_accuracy"), "neighbors": 3, "seeds": (5,)}
     embeddings = encoder.encode(TEXTS, convert_to_tensor=True)
-    evaluator = LabeledTextEvaluator(TEXTS, LABELS, **options)
-    assert evaluator(encoder) == pytest.approx(label_scores(embeddings, LABELS, **options), abs=1e-6)
-    assert evaluator.get_config_dict() == {"texts": 16, "labels": 3, "neighbors": 3, "seeds": [5]}
+    evaluator = LabeledTextEvaluator(TEXTS, LABELS)
+    assert evaluator(encoder) == pytest.approx(label_scores(embeddings, LABELS), abs=1e-6)
+    assert evaluator.get_config_dict() == {"texts": 16, "labels": 3, "neighbors": 5, "seeds": [0, 1, 2]}
 
 
 def test_labelled_texts_are_not_fitted_on(caplog):

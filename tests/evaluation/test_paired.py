@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from st_extras.evaluation import LabeledTextEvaluator, STSDataset, STSEvaluator, paired
+from st_extras.evaluation.label_scores import label_numbers
 from tests.fixtures import SENTENCES
 
 
@@ -55,7 +56,7 @@ def test_labelled_texts(two):
         assert row == pytest.approx(metrics)
         assert difference == pytest.approx(row["mean"] - found["one"]["mean"])
         assert low <= difference <= high
-        of_all = paired._label_score(evaluator.scoring, evaluator.unit_rows(encoder))([np.arange(len(TEXTS))])
+        of_all = paired._label_score(label_numbers(LABELS), evaluator.unit_rows(encoder))([np.arange(len(TEXTS))])
         assert of_all == pytest.approx(metrics["mean"])
 
 

@@ -35,23 +35,19 @@ def test_the_set_up_of_the_paper():
     assert named == {
         "a cat sat": ["the cat sat"], '"the dog" ran': ["a dog\nran"], "two birds sing": ["birds sing", "the cat sat"],
     }  # fmt: skip
-    literal = question_retrieval(PAIRS, exclude_identical=False)
-    assert "a red book" in literal.queries.values()
-    assert literal.documents == task.documents
 
 
-@pytest.mark.parametrize("exclude", [True, False])
-def test_retrieval_metrics_equal_scikit_learns(encoder, exclude):
+def test_retrieval_metrics_equal_scikit_learns(encoder):
     task = question_retrieval(PAIRS)
-    evaluator = QuestionRetrievalEvaluator(task, ignore_identical_ids=exclude, name="qqp", corpus_chunk_size=2)
+    evaluator = QuestionRetrievalEvaluator(task, name="qqp", corpus_chunk_size=2)
     metrics = evaluator(encoder)
     found, skipped = [], 0
     for query, text in task.queries.items():
-        documents = {key: text for key, text in task.documents.items() if not (exclude and key == query)}
+        documents = {key: text for key, text in task.documents.items() if key != query}
         skipped += len(task.documents) - len(documents)
         relevant = [key in task.relevant[query] for key in documents]
         found.append(average_precision(encoder, text, list(documents.values()), relevant))
-    assert skipped == (1 if exclude else 0)
+    assert skipped == 1
     assert metrics["qqp_cosine_map@100"] == pytest.approx(np.mean([average for average, _ in found]))
     assert metrics["qqp_cosine_mrr@10"] == pytest.approx(np.mean([reciprocal for _, reciprocal in found]))
     assert evaluator.primary_metric == "qqp_cosine_map@100"
