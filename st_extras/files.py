@@ -68,23 +68,37 @@ def is_digest(name: str) -> bool:
 
 
 @contextmanager
-def naming_file(path: str | os.PathLike[str], unfinished: Path | None = None) -> Iterator[None]:
-    """Name the file that is written to in the system's errors of the block, and add advice for a full disk.
+def write_errors(path: str | PathLike[str], unfinished: Path | None = None) -> Iterator[None]:
+    """Raise what fails while a file or a folder is written as one OSError, which names it and says what to do.
+
+    torch and safetensors have errors of their own for a full disk. Errors about something else pass.
 
     Args:
-        path: the file.
+        path: the file or the folder.
         unfinished: what is written in its place meanwhile.
 
     Raises:
-        OSError: if the file cannot be written.
+        OSError: if it cannot be written.
     """
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename not in (None, str(unfinished)):  # it is about something else
+        is_named = unfinished is not None and error.filename == str(unfinished)
+        if not is_named and (error.filename is not None or error.errno not in _FAILED):
             raise
-        advice = ": free space there and do the same again" if error.errno in _FULL else ""
-        raise OSError(error.errno, f"{error.strerror}{advice}", str(path)) from error
+        raise _write_error(error.errno, str(error.strerror), path) from error
+    except (SafetensorError, RuntimeError) as error:
+        reason = message_line(error)
+        of_torch = "PytorchStreamWriter" in reason or "inline_container" in reason
+        if not isinstance(error, SafetensorError) and not of_torch:
+            raise
+        raise _write_error(errno.ENOSPC if "os error 28" in reason else errno.EIO, reason, path) from error
+
+
+def _write_error(code: int | None, reason: str, path: str | PathLike[str]) -> OSError:
+    if code in _FAILED:
+        reason += f": {'free space there' if code in _FULL else 'look after that disk'} and do the same again"
+    return OSError(code, reason, str(path))
 
 
 @contextmanager
@@ -95,12 +109,12 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     move, and an error takes the unfinished file away.
 
     Raises:
-        OSError: if the file cannot be written; see :func:`naming_file`.
+        OSError: if the file cannot be written; see :func:`write_errors`.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
-        with naming_file(target, partial):
+        with write_errors(target, partial):
             yield partial
             with partial.open("rb+") as file:
                 os.fsync(file.fileno())
@@ -189,22 +203,6 @@ def write_json(path: Path, value: Any) -> None:
         partial.write_text(json.dumps(value, indent=1), encoding="utf8")
 
 
-@contextmanager
-def write_errors(folder: Path) -> Iterator[None]:
-    """Turn the errors of a full disk, which torch and safetensors raise in their own ways, into one OSError."""
-    try:
-        yield
-    except (OSError, SafetensorError, RuntimeError) as error:
-        full = isinstance(error, SafetensorError) or getattr(error, "errno", None) in _FAILED
-        if not full and "PytorchStreamWriter" not in str(error) and "inline_container" not in str(error):
-            raise
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise OSError(
-            f"Writing to {str(folder)!r} failed ({reason}): free space on the disk, then resume, or start again "
-            "if there is no checkpoint yet."
-        ) from error
-
-
 # --- tensors ---
 
 _CHECKSUM = "checksum"
@@ -233,11 +231,7 @@ def write_tensors(
     """
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path) as partial:
-        try:
-            save_file(stored, partial, {**(metadata or {}), _CHECKSUM: _tensor_digest(stored)})
-        except SafetensorError as error:
-            full = "os error 28" in str(error)  # safetensors has no error of its own for a full disk
-            raise OSError(errno.ENOSPC if full else errno.EIO, " ".join(str(error).split()).rstrip(".")) from error
+        save_file(stored, partial, {**(metadata or {}), _CHECKSUM: _tensor_digest(stored)})
 
 
 def read_tensors(

@@ -359,9 +359,9 @@ class HybridSearch:
             if not index.compares_words_as_now:
                 index = index.with_bm25_of(given.texts)
         search = cls.__new__(cls)
-        search._set_up(model, batch_size)
-        search._check_encoder(index)
-        search._index = index
+        search._set_up(model, batch_size)  # noqa: SLF001, its own
+        search._check_encoder(index)  # noqa: SLF001
+        search._index = index  # noqa: SLF001
         return search
 
     def holds(self, documents: Any) -> bool:

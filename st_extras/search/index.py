@@ -28,11 +28,11 @@ from st_extras.files import (
     digest,
     file_digest,
     json_digest,
-    naming_file,
     one_writer,
     read_checked_json,
     read_tensors,
     write_checked_json,
+    write_errors,
     write_json,
     write_tensors,
 )
@@ -278,7 +278,7 @@ def _check_own(folder: Path, known: Mapping[str, str], others: Collection[str]) 
 
 
 def _write_bm25(bm25: BM25, folder: Path) -> None:
-    with naming_file(folder):
+    with write_errors(folder):
         bm25.save(folder)
         for name in _BM25_FILES:
             with (folder / name).open("rb+") as file:
