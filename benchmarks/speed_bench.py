@@ -95,7 +95,7 @@ class Bench:
         masking = PhraseMasking(mask_token=self.model.tokenizer.mask_token, top_k=1)
         source = cycle(sentences(settings.data))
         while len(self.rows) < wanted:
-            found = masking({"sentence": [self._fitted(source) for _ in range(wanted - len(self.rows))]})
+            found = masking([self._fitted(source) for _ in range(wanted - len(self.rows))])
             self.rows += zip(found["sentence"], found["masked"], found["phrase"], strict=True)
         self.texts = [row[0] for row in self.rows]
 

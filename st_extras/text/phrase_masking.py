@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -87,12 +87,8 @@ class PhraseMasking:
         self.words: WordFinder = getattr(self.extractor, "words", word_spans) if words is None else words
         self.skipped = 0
 
-    def __call__(self, sentences: Sequence[str] | Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return the columns ``sentence``, ``masked`` and ``phrase`` of the rows of a list of sentences.
-
-        A batch of a data set, ``{"sentence": [...]}``, is taken as well.
-        """
-        sentences = sentences["sentence"] if isinstance(sentences, Mapping) else sentences
+    def __call__(self, sentences: Sequence[str]) -> dict[str, list[str]]:
+        """Return the columns ``sentence``, ``masked`` and ``phrase`` of the rows of a list of sentences."""
         columns = self._columns(sentences, range(len(sentences)))
         self.skipped += len(sentences) - len({*columns.pop("_source")})
         return columns
