@@ -159,10 +159,3 @@ def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
     PhraseMasking(RakePhrases(language="chinese")).dataset(chinese)
     PhraseMasking().dataset(["a red cat"] * 9 + ["dogs"])
     assert not caplog.messages
-
-
-def test_a_batch_of_a_data_set_is_masked_as_a_list_is():
-    sentences = ["The red car won the race.", "A small boat crossed the lake."]
-    masked = PhraseMasking(mask_token="[MASK]", top_k=1)
-    assert masked({"sentence": sentences}) == masked(sentences)
-    assert {*masked(sentences)["sentence"]} == {*sentences}
