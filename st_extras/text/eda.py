@@ -6,7 +6,7 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from st_extras.checks import check_interval, check_seed, check_strings, shown
@@ -14,46 +14,36 @@ from st_extras.text.corpus import check_sentence
 from st_extras.text.words import WordFinder, english_stop_words, split_at_words, word_spans
 
 
-class WordNetSynonyms:
-    """Look up the synonyms of a word in WordNet, over all parts of speech, sorted, without the word itself.
+@cache
+def wordnet_synonyms(word: str) -> Sequence[str]:
+    """Return the synonyms of a word in WordNet, over all parts of speech, sorted, without the word itself.
 
-    NLTK's WordNet must be installed: run ``python -m nltk.downloader wordnet``, or put the files of Debian's
-    ``wordnet-base`` and ``wordnet-sense-index`` and the table ``lexnames`` (from the manual page of that name)
-    into ``corpora/wordnet`` below a folder of ``nltk.data.path``; NLTK reads nothing outside these folders.
+    They are lower-cased; those of several words contain spaces. NLTK's WordNet must be installed: run ``python -m
+    nltk.downloader wordnet``, or put the files of Debian's ``wordnet-base`` and ``wordnet-sense-index`` and the table
+    ``lexnames`` (from the manual page of that name) into ``corpora/wordnet`` below a folder of ``nltk.data.path``; NLTK
+    reads nothing outside these folders.
 
     Raises:
         ValueError: if WordNet is not installed.
     """
-
-    def __init__(self) -> None:
-        from nltk.data import find
-
-        try:  # report missing data here, not in the middle of a corpus
-            self._root = find("corpora/wordnet/")  # also finds it in a zip file
-        except LookupError as error:
-            raise ValueError(
-                "synonyms must be given if WordNet is not in nltk.data.path: run python -m nltk.downloader wordnet, "
-                "or give synonyms={word: [synonyms]} or a callable."
-            ) from error
-        self._known: dict[str, list[str]] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return WordNetSynonyms, ()
-
-    def __call__(self, word: str) -> list[str]:
-        """Return the synonyms of ``word``, lower-cased; those of several words contain spaces."""
-        if word not in self._known:
-            synsets = _wordnet(self._root, os.getpid()).synsets(word)
-            names = {name.replace("_", " ").lower() for synset in synsets for name in synset.lemma_names()}
-            self._known[word] = sorted(names - {word.lower()})
-        return self._known[word]
+    synsets = _wordnet(os.getpid()).synsets(word)
+    names = {name.replace("_", " ").lower() for synset in synsets for name in synset.lemma_names()}
+    return tuple(sorted(names - {word.lower()}))
 
 
 @lru_cache(maxsize=1)
-def _wordnet(root: Any, process: int) -> Any:
+def _wordnet(process: int) -> Any:
     """Return the reader of this process: forked ones share the read position of open files."""
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
+    from nltk.data import find
 
+    try:
+        root = find("corpora/wordnet/")  # also finds it in a zip file
+    except LookupError as error:
+        raise ValueError(
+            "synonyms must be given if WordNet is not in nltk.data.path: run python -m nltk.downloader wordnet, "
+            "or give synonyms={word: [synonyms]} or a callable."
+        ) from error
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The multilingual functions")
         return WordNetCorpusReader(root, None)
@@ -103,7 +93,9 @@ class EDA:
         self.synonym_ratio = check_interval("synonym_ratio", synonym_ratio, 0, 1)
         self.deletion_ratio = check_interval("deletion_ratio", deletion_ratio, 0, 1)
         self.swap_ratio = check_interval("swap_ratio", swap_ratio, 0, 1)
-        self.synonyms = WordNetSynonyms() if synonyms is None and synonym_ratio > 0 else synonyms or {}
+        if synonyms is None and self.synonym_ratio > 0:
+            _wordnet(os.getpid())  # report missing data here, not in the middle of a corpus
+        self.synonyms = wordnet_synonyms if synonyms is None else synonyms
         chosen = english_stop_words() if stop_words is None else check_strings("stop_words", stop_words)
         self.stop_words = frozenset(word.lower() for word in chosen)
         self.words = words

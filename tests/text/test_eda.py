@@ -4,13 +4,12 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import nltk
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from st_extras.text import eda
-from st_extras.text.eda import EDA, WordNetSynonyms
+from st_extras.text.eda import EDA, wordnet_synonyms
 
 
 class Synset(NamedTuple):
@@ -20,17 +19,17 @@ class Synset(NamedTuple):
         return self.names
 
 
-def test_wordnet_synonyms_are_those_of_all_synsets_read_by_the_process_itself(tmp_path, monkeypatch):
-    (tmp_path / "corpora" / "wordnet").mkdir(parents=True)
-    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+def test_wordnet_synonyms_are_those_of_all_synsets_read_by_the_process_itself(monkeypatch):
     found, processes = [Synset(["car", "auto", "motor_car"]), Synset(["Auto", "machine"])], []
     reader = SimpleNamespace(synsets={"auto": found, "carrot": []}.get)
-    monkeypatch.setattr(eda, "_wordnet", lambda root, process: processes.append(process) or reader)
-    synonyms = WordNetSynonyms()
-    assert synonyms("auto") == ["car", "machine", "motor car"]
+    monkeypatch.setattr(eda, "_wordnet", lambda process: processes.append(process) or reader)
+    wordnet_synonyms.cache_clear()
+    assert EDA(synonym_ratio=1.0)("Auto") in ("Car", "Machine", "Motor car")
+    assert wordnet_synonyms("auto") == ("car", "machine", "motor car")
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert synonyms("carrot") == []
-    assert processes[1] == -1 != processes[0], "forked processes would share the read position of open files"
+    assert wordnet_synonyms("carrot") == ()
+    assert processes[-1] == -1 != processes[0], "forked processes would share the read position of open files"
+    wordnet_synonyms.cache_clear()
 
 
 def test_synonyms_replace_the_share_asked_for_and_keep_case():
