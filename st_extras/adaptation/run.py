@@ -26,7 +26,7 @@ from st_extras.encoders.fingerprint import Route
 from st_extras.encoders.structure import keep_modes
 from st_extras.files import write_json
 from st_extras.modules import pipeline
-from st_extras.training.arguments import check_known
+from st_extras.training.data import check_known
 from st_extras.training.output import OutputFolder
 
 REPORT = "adaptation.json"

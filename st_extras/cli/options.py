@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -114,7 +114,7 @@ def check_column(context: typer.Context, text: list[str]) -> None:
         refuse_unread(context, "is not for .txt files: each of their lines is a sentence", "column")
 
 
-def parse_settings(option: str, pairs: Sequence[str], target: Any) -> dict[str, Any]:
+def parse_settings(option: str, pairs: Sequence[str], target: Any, *, also: Sequence[str] = ()) -> dict[str, Any]:
     """Read settings such as ``temperature=0.1`` or ``augmentations=shuffle+dropout``; the target checks their values.
 
     Args:
@@ -122,11 +122,13 @@ def parse_settings(option: str, pairs: Sequence[str], target: Any) -> dict[str, 
         pairs: each NAME=VALUE. The value is JSON, or True, False or None; names joined by + are a list, and anything
             else is text.
         target: the class or function whose arguments they are.
+        also: further names.
 
     Raises:
         ValueError: if a pair is not NAME=VALUE, or its name is unknown, given twice or has an option of its own.
     """
     known = [name for name in inspect.signature(target).parameters if name not in _ELSEWHERE]
+    known += [name for name in also if name not in known]
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -140,7 +142,7 @@ def parse_settings(option: str, pairs: Sequence[str], target: Any) -> dict[str, 
 
 _ELSEWHERE = (
     *("self", "model", "corpus", "sentences", "generator", "batch_size", "encode_options", "show_progress_bar"),
-    *("frequency_table", "complementary_table", "base_loss", "mini_batch_size"),
+    *("frequency_table", "complementary_table", "base_loss"),
 )
 """Arguments that have an option of their own, or none on the command line."""
 
@@ -180,20 +182,10 @@ QueryColumn = Annotated[
     str | None,
     typer.Option(help="Column of the queries, if they are in a table of --queries.", rich_help_panel=TEXT),
 ]
-Limit = Annotated[int | None, typer.Option(help="Use only the first N sentences.", min=1, rich_help_panel=TEXT)]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]
 Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace an earlier result, discard an interrupted run.", rich_help_panel=RUNNING),
-]
-Resume = Annotated[bool, typer.Option(help="Continue from the last checkpoint in --output.", rich_help_panel=RUNNING)]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force",
-        help="With --resume: continue although the text or a setting differs, and log it.",
-        rich_help_panel=RUNNING,
-    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Hide progress bars; implied by --json.", rich_help_panel=RUNNING)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.", rich_help_panel=RUNNING)]
@@ -201,12 +193,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Setting = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE, by the name of an argument of the loss or method in Python; repeatable."),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        help="Random seed for data order, dropout and the loss.", min=0, max=2**32 - 1, rich_help_panel=RUNNING
-    ),
 ]
 DrawSeed = Annotated[
     int,
@@ -258,10 +244,6 @@ Sets = Annotated[
         rich_help_panel=PAIRS,
     ),
 ]
-TrainDev = Annotated[
-    str | None,
-    typer.Option(help='Data to choose the best weights by: STS source (folder, table, "hub") or "unlabeled".'),
-]
 DevSet = Annotated[
     str | None,
     typer.Option(help="Name of the labelled set to choose by; default: that of a single file, else stsb_dev."),
@@ -312,9 +294,6 @@ DocumentPrompt = Annotated[
         help="Text put before every document; default: the encoder's own.", callback=check_text, rich_help_panel=SEARCH
     ),
 ]
-Test = Annotated[
-    str | None, typer.Option(help="STS source whose seven test sets are scored before and after training.")
-]
 
 # ------------------------------------------------------------------------------------------- adapting
 
@@ -331,36 +310,4 @@ Threshold = Annotated[
 ResumeEncoding = Annotated[
     bool,
     typer.Option("--resume", help="Continue an interrupted run: what it encoded is used.", rich_help_panel=RUNNING),
-]
-
-# ------------------------------------------------------------------------------------------- the encoder
-
-MaxLength = Annotated[
-    int | None,
-    typer.Option(
-        "--max-length", help="Maximum tokens per sentence; default: the encoder's own.", rich_help_panel=ENCODER
-    ),
-]
-Pooling = Annotated[
-    Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"] | None,
-    typer.Option(help="Default: the encoder's own.", rich_help_panel=ENCODER),
-]
-Layers = Annotated[
-    int | None, typer.Option(help="Number of layers to keep, from the first.", min=1, rich_help_panel=ENCODER)
-]
-Dropout = Annotated[
-    float | None,
-    typer.Option(help="Dropout to train with, such as 0.1; default: the encoder's own.", rich_help_panel=ENCODER),
-]
-PromptTemplate = Annotated[
-    str | None,
-    typer.Option(
-        help="Text around every sentence, with one {} for the sentence; for decoders.",
-        callback=check_text,
-        rich_help_panel=ENCODER,
-    ),
-]
-Dtype = Annotated[
-    Literal["float32", "bfloat16", "float16"] | None,
-    typer.Option(help="What the weights are loaded as; default: what they were saved as.", rich_help_panel=ENCODER),
 ]

@@ -133,7 +133,7 @@ class PhraseMasking:
         share = sum(not any(map(str.isalnum, text)) for text in rest) / len(rest)
         hint = (
             "in text without spaces between words, take them from a segmenter, as RakePhrases(language='chinese') does "
-            "(--language chinese), or give words="
+            "(--set language=chinese), or give words="
         )
         if share == 1:
             raise ValueError(f"sentences must hold more than their phrases, got only sentences masked whole: {hint}.")

@@ -18,34 +18,25 @@ from torch import distributed as dist
 from torch import nn
 from transformers import TrainerCallback, set_seed
 
-from st_extras.checks import check_bool, check_count, check_instance, check_positive
-from st_extras.encoders.adapters import lora_adapters, lora_settings, trained_state
+from st_extras.checks import check_instance, shown
+from st_extras.encoders.adapters import check_adapters, lora_adapters, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
-from st_extras.training.arguments import (
-    batch_sampler,
-    check_known,
-    check_model,
-    rates_of_the_loss,
-    sampled_texts,
-    schedule_arguments,
-    score_of,
-    training_dataset,
-    warn_of_half_precision,
-    warn_of_labels,
-)
+from st_extras.encoders.loading import check_length
+from st_extras.encoders.padding import fix_padding_side
 from st_extras.training.checkpoints import has_checkpoint, last_checkpoint, remove_incomplete
+from st_extras.training.data import check_known, sampled_texts, training_dataset, warn_of_labels
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.harm import HarmCheck
 from st_extras.training.identity import check_same_run, run_identity
 from st_extras.training.output import OutputFolder, launched_rank
 from st_extras.training.processes import refuse_sharding
-from st_extras.training.trainer import build_trainer, run_training
+from st_extras.training.settings import TrainingSettings
+from st_extras.training.trainer import build_trainer, run_training, trainer_arguments
 
 if TYPE_CHECKING:
     from peft import LoraConfig
 
 logger = logging.getLogger(__name__)
-_LARGEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -90,7 +81,6 @@ def train_encoder(
     lora: int | Mapping[str, Any] | LoraConfig | None = None,
     no_duplicates: bool = True,
     resume: bool = False,
-    force: bool = False,
     overwrite: bool = False,
     show_progress_bar: bool = True,
     callbacks: Sequence[TrainerCallback] = (),
@@ -125,14 +115,14 @@ def train_encoder(
         bf16: use bfloat16 autocast.
         lora: train LoRA adapters of this rank in all linear layers, and no other weights of the transformer: for
             encoders too large to train all weights, loaded in bfloat16. It may also be a ``peft.LoraConfig`` or a dict
-            of its arguments, see :func:`~st_extras.encoders.adapters.adapted`. The adapters are merged at the end, so
-            that a plain model is saved; checkpoints hold only the adapters. If the training fails, they are removed
-            from ``model``. Learning rates of 1e-4 to 5e-4 are usual. Needs peft: ``pip install "st-extras[lora]"``.
+            of its arguments, see :func:`~st_extras.encoders.adapters.lora_adapters`. The adapters are merged at the
+            end, so that a plain model is saved; checkpoints hold only the adapters. If the training fails, they are
+            removed from ``model``. Learning rates of 1e-4 to 5e-4 are usual. Needs peft:
+            ``pip install "st-extras[lora]"``.
         no_duplicates: keep equal sentences out of the same batch, where they would be false negatives. From a million
             rows on, Sentence Transformers' sampler compares hashes, which makes the same batches.
         resume: continue from the last complete checkpoint in ``NAME.unfinished``. Text, loss and settings must be those
             of the interrupted training.
-        force: resume although they differ; the differences are logged.
         overwrite: replace an earlier result in ``output``; without ``resume``, also discard an interrupted run beside
             it. A folder with any other file in it, or a changed one, is refused before training.
         show_progress_bar: show a progress bar.
@@ -160,33 +150,29 @@ def train_encoder(
         OSError: if the disk is full. The training can be resumed.
     """
     check_instance("model", model, SentenceTransformer)
-    check_instance("evaluator", evaluator, BaseEvaluator, or_none=True)
-    check_model(model)
-    switches = {"bf16": bf16, "no_duplicates": no_duplicates, "show_progress_bar": show_progress_bar}
-    for name, value in (switches | {"resume": resume, "force": force, "overwrite": overwrite}).items():
-        check_bool(name, value)
-    dataset = training_dataset(data)
+    settings = TrainingSettings(
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        loss_learning_rate=loss_learning_rate,
+        max_steps=max_steps,
+        epochs=epochs,
+        eval_steps=eval_steps,
+        patience=patience,
+        seed=seed,
+        bf16=bf16,
+        lora=lora,
+        no_duplicates=no_duplicates,
+        show_progress_bar=show_progress_bar,
+        arguments=arguments,
+    )
+    if patience is not None and evaluator is None:
+        raise ValueError(f"patience counts evaluations and needs an evaluator (--dev), got {patience!r} without one.")
     refuse_sharding(arguments)
-    settings = schedule_arguments(batch_size, learning_rate, max_steps, epochs, eval_steps)
-    settings |= {"seed": check_count("seed", seed, 0, _LARGEST_SEED), "bf16": bool(bf16)}
-    settings |= {"batch_sampler": batch_sampler(dataset, no_duplicates), "disable_tqdm": not show_progress_bar}
-    settings |= arguments
-    if loss_learning_rate is not None:
-        check_positive("loss_learning_rate", loss_learning_rate)
-    if patience is not None:
-        check_count("patience", patience, at_least=1)
-        if evaluator is None:
-            raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience!r} without one.")
-    if force and not resume:
-        raise ValueError(
-            "force needs resume=True, got resume=False: to replace a training, set overwrite=True instead."
-        )
+    check_model(model)
+    dataset = training_dataset(data)
     folder = OutputFolder(output, job="train_encoder", resume=resume, overwrite=overwrite)
-    checkpoints = folder.checkpoints
-    last = last_checkpoint(checkpoints) if resume else None
-    recorded: dict[str, Any] = {"loss_learning_rate": loss_learning_rate, "patience": patience}
-    recorded |= {} if lora is None else {"lora": lora_settings(lora)}
-    set_seed(settings["seed"])
+    last = last_checkpoint(folder.checkpoints) if resume else None
+    set_seed(seed)
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
@@ -195,26 +181,18 @@ def train_encoder(
         warn_of_half_precision(model)
         made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is made: it may raise
         check_instance("loss, or what it returns,", made, nn.Module)
-        identity = run_identity(model, made, dataset, evaluator, settings | recorded)
+        identity = run_identity(model, made, dataset, evaluator, settings)
         if last is not None:
-            check_same_run(last, identity, force=force)
-        if loss_learning_rate is not None:
-            rates = rates_of_the_loss(made, model, loss_learning_rate)
-            settings["learning_rate_mapping"] = rates | settings.get("learning_rate_mapping", {})
-        before, metric = 0.0, None
-        if evaluator is not None:
-            before, metric = score_of(evaluator, model)
-            selection = {"eval_strategy": "steps", "eval_steps": eval_steps, "load_best_model_at_end": True}
-            selection |= {"metric_for_best_model": f"eval_{metric}", "greater_is_better": evaluator.greater_is_better}
-            settings = selection | settings  # the caller's own come last
-            base = {name: value.detach().to("cpu", copy=True) for name, value in trained_state(model).items()}
-
-        with folder.unfinished(lambda: has_checkpoint(checkpoints)):  # before the trainer makes their folder
-            trainer = build_trainer(model, dataset, made, evaluator, checkpoints, settings, identity, lora is not None)
+            check_same_run(last, identity)
+        before, metric = (0.0, None) if evaluator is None else score_of(evaluator, model)
+        args = trainer_arguments(model, made, dataset, evaluator, metric, folder.checkpoints, settings)
+        base = {} if evaluator is None else {name: x.to("cpu", copy=True) for name, x in trained_state(model).items()}
+        with folder.unfinished(lambda: has_checkpoint(folder.checkpoints)):  # before the trainer makes their folder
+            trainer = build_trainer(model, made, dataset, evaluator, args, run=identity, trained_only=lora is not None)
             for callback in callbacks:
                 trainer.add_callback(callback)
             if launched_rank() == 0:
-                remove_incomplete(checkpoints)
+                remove_incomplete(folder.checkpoints)
             began = time.perf_counter()
             run_training(trainer, made, last, patience)
             if trainer.state.global_step == 0:
@@ -231,6 +209,51 @@ def train_encoder(
                 folder.save(model)  # and, at the end of the block, put in the place of the output
     leave_processes_at_exit()
     return run
+
+
+def check_model(model: SentenceTransformer) -> None:
+    """Check that a model can be trained, and that padding does not change its embeddings.
+
+    Raises:
+        ValueError: if texts may be longer than the encoder has positions for, or layers of the model were removed
+            before it got adapters.
+    """
+    check_adapters(model)
+    check_length(model)
+    fix_padding_side(model)  # also for a loss of Sentence Transformers, which does not
+
+
+def warn_of_half_precision(model: SentenceTransformer) -> None:
+    """Warn if weights in half precision are trained: most updates are smaller than the gap to the next number."""
+    half = [p.dtype for p in model.parameters() if p.requires_grad and p.is_floating_point() and p.dtype.itemsize < 4]
+    if half:
+        logger.warning(
+            "The weights to train are in %s, in which small updates are lost: load the encoder with dtype='float32' "
+            "and train with bf16=True, or train adapters with lora=16.",
+            str(half[0]).removeprefix("torch."),
+        )
+
+
+def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[float, str]:
+    """Return a model's score and the name under which the trainer logs it, without "eval_".
+
+    Some evaluators name their metric only once they have run. A score without a name is logged as "evaluator".
+
+    Raises:
+        ValueError: if the evaluator returns several scores and its ``primary_metric`` is none of them, or the score is
+            not finite.
+    """
+    scores = evaluator(model)
+    name = str(evaluator.primary_metric) if isinstance(scores, dict) else "evaluator"
+    if isinstance(scores, dict) and name not in scores:
+        raise ValueError(
+            f"evaluator must name one of its scores ({', '.join(map(repr, scores))}) in primary_metric, got "
+            f"{shown(evaluator.primary_metric)}."
+        )
+    score = float(scores[name] if isinstance(scores, dict) else scores)
+    if not math.isfinite(score):
+        raise ValueError(f"evaluator must return a finite score, got {score} before training ({name}).")
+    return score, name
 
 
 def _result(trainer: SentenceTransformerTrainer, metric: str | None, before: float, seconds: float) -> TrainingRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
+from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerState
@@ -24,19 +26,95 @@ from st_extras.encoders.structure import unwrap
 from st_extras.files import write_errors
 from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
 from st_extras.training.loss_state import LossStateCallback
+from st_extras.training.settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
 TRAINED = "trained.safetensors"
 """The only weights file of a checkpoint if part of the model is frozen; it holds the trained parameters."""
+HASHED_FROM = 1_000_000
+"""From this number of rows, equal sentences are found by their hashes: 8 bytes each, computed once in seconds."""
+
+
+def trainer_arguments(
+    model: SentenceTransformer,
+    loss: nn.Module,
+    dataset: Dataset | IterableDataset,
+    evaluator: BaseEvaluator | None,
+    metric: str | None,
+    checkpoints: Path,
+    settings: TrainingSettings,
+) -> SentenceTransformerTrainingArguments:
+    """Return the trainer's arguments for these settings.
+
+    Args:
+        model: the model to train.
+        loss: the loss, whose own parameters may have a learning rate of their own.
+        dataset: the rows.
+        evaluator: the evaluator that chooses the weights; None: the last ones are kept.
+        metric: name under which the trainer logs its score, without "eval_"; None without an evaluator.
+        checkpoints: folder for the checkpoints.
+        settings: the settings of the training.
+
+    Raises:
+        ValueError: if an own learning rate is set for a loss without its own parameters.
+    """
+    on_cpu = model.device.type == "cpu"
+    keeps_apart = settings.no_duplicates and isinstance(dataset, Dataset)
+    hashed = keeps_apart and len(dataset) >= HASHED_FROM
+    apart = BatchSamplers.NO_DUPLICATES_HASHED if hashed else BatchSamplers.NO_DUPLICATES  # which make equal batches
+    selection: dict[str, Any] = {}
+    if evaluator is not None:
+        selection = {"eval_strategy": "steps", "eval_steps": settings.eval_steps, "load_best_model_at_end": True}
+        selection |= {"metric_for_best_model": f"eval_{metric}", "greater_is_better": evaluator.greater_is_better}
+    arguments: dict[str, Any] = {
+        "output_dir": str(checkpoints),
+        "per_device_train_batch_size": settings.batch_size,
+        "learning_rate": settings.learning_rate,
+        "max_steps": settings.max_steps,
+        "num_train_epochs": settings.epochs,
+        "seed": settings.seed,
+        "bf16": settings.bf16,
+        "batch_sampler": apart if keeps_apart else BatchSamplers.BATCH_SAMPLER,
+        "save_strategy": "steps",
+        "save_steps": settings.eval_steps,
+        "save_total_limit": 2,
+        "logging_steps": settings.eval_steps,
+        "disable_tqdm": not settings.show_progress_bar,
+        "use_cpu": on_cpu,
+        "dataloader_pin_memory": not on_cpu,
+        "report_to": "none",
+        "logging_nan_inf_filter": False,  # it reads every loss at once; DivergenceCallback watches for NaN
+        **selection,
+        **settings.arguments,  # the caller's own come last
+    }
+    if settings.loss_learning_rate is not None:
+        rates = rates_of_the_loss(loss, model, settings.loss_learning_rate)
+        arguments["learning_rate_mapping"] = rates | arguments.get("learning_rate_mapping", {})
+    return SentenceTransformerTrainingArguments(**arguments)
+
+
+def rates_of_the_loss(loss: nn.Module, model: SentenceTransformer, rate: float) -> dict[str, float]:
+    """Return the learning rate of the loss's own parameters, by a regular expression that matches their names.
+
+    Raises:
+        ValueError: if the loss has none.
+    """
+    shared = set(model.parameters())
+    names = [name for name, value in loss.named_parameters() if value.requires_grad and value not in shared]
+    if not names:
+        raise ValueError(
+            f"loss_learning_rate needs a loss with its own parameters, got {type(loss).__name__}, which has none."
+        )
+    return {f"^({'|'.join(map(re.escape, names))})$": rate}
 
 
 def build_trainer(
     model: SentenceTransformer,
-    dataset: Dataset | IterableDataset,
     loss: nn.Module,
+    dataset: Dataset | IterableDataset,
     evaluator: BaseEvaluator | None,
-    checkpoints: Path,
-    settings: dict[str, Any],
+    arguments: SentenceTransformerTrainingArguments,
+    *,
     run: Mapping[str, Any],
     trained_only: bool = False,
 ) -> SentenceTransformerTrainer:
@@ -44,24 +122,14 @@ def build_trainer(
 
     Args:
         model: the model to train.
-        dataset: its rows.
         loss: the loss.
+        dataset: its rows.
         evaluator: the evaluator that chooses the weights; None: the last ones are kept.
-        checkpoints: folder for the checkpoints.
-        settings: arguments of the trainer; they replace the defaults for the device.
-        run: the settings of the run, which every checkpoint records.
+        arguments: what :func:`trainer_arguments` returned.
+        run: what :func:`~st_extras.training.identity.run_identity` returned, which every checkpoint records.
         trained_only: whether checkpoints leave out the frozen parameters, which do not change.
     """
-    on_cpu = model.device.type == "cpu"
-    defaults: dict[str, Any] = {"report_to": "none", "use_cpu": on_cpu, "dataloader_pin_memory": not on_cpu}
-    defaults["logging_nan_inf_filter"] = False  # it reads every loss at once; DivergenceCallback watches for NaN
-    trainer = SentenceTransformerTrainer(
-        model,
-        args=SentenceTransformerTrainingArguments(output_dir=str(checkpoints), **(defaults | settings)),
-        train_dataset=dataset,
-        loss=loss,
-        evaluator=evaluator,
-    )
+    trainer = SentenceTransformerTrainer(model, args=arguments, train_dataset=dataset, loss=loss, evaluator=evaluator)
     trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
     if trained_only:
         _checkpoint_only_what_is_trained(trainer)

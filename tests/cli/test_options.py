@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 
 from st_extras import adaptation, modules
-from st_extras.evaluation import SEVEN_STS, LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
+from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import MovedThreshold
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
 from st_extras.text.documents import ReadDocuments
@@ -66,6 +67,7 @@ LABELED = LabeledTexts(["a", "b"], ["one", "two"])
 TASK = RetrievalTask({"q": "one"}, {"d": "two"}, {"q": {"d": 1.0}})
 PAIRS = STSDataset("pairs", ["a", "b"], ["c", "d"], [0.0, 1.0], ["one", "two"])
 TEXT = ["a sentence", "another"]
+ROWS = [{"sentence": "a sentence", "masked": "a [MASK]", "phrase": "sentence"}]
 
 RENAMED = {
     "encoder": ("path", "name"),
@@ -98,31 +100,32 @@ RUN = f"{READ} -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --res
 ENCODED: dict[str, Any] = {"device": {"encode_options": {"device": ["a", "b"], "prompt": "query: "}}, "prompt": {}}
 
 LINES: dict[str, dict[str, dict[str, Any]]] = {
-    f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --test T --batch-size 7"
-    " --mini-batch-size 5 --lr 0.5 --loss-lr 0.25 --steps 11 --eval-steps 12 --patience 3 --max-length 9 --pooling cls"
+    f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --batch-size 7"
+    " --lr 0.5 --loss-lr 0.25 --steps 11 --eval-steps 12 --patience 3 --max-length 9 --pooling cls"
     " --layers 1 --dropout 0.25 --prompt-template 'a {} b' --dtype bfloat16"
-    " --set temperature=0.3 --seed 13 --lora 8 --gradient-checkpointing --resume --force --overwrite --quiet": {
-        "dev": {"source": "D", "evaluator": ("X", "D"), "data": TEXT},
+    " --set temperature=0.3 --set mini_batch_size=5 --seed 13 --lora 8 --gradient-checkpointing --resume --overwrite"
+    " --quiet": {
+        "dev": {"source": "D", "evaluator": ("X", "D"), "data": {"sentence": TEXT}},
         "dev_set": {"names": "X"},
-        "test": {"source": "T", "names": SEVEN_STS},
-        "set_": {"temperature": 0.3},
+        "set_": {"temperature": 0.3, "mini_batch_size": 5},
         "quiet": {"show_progress_bar": False, "called": "disable_progress_bars"},
     },
     "train simcse enc text.csv -o there --epochs 2.5 --dev unlabeled --bf16 --json": {
         "dev": {"evaluator": ("unlabeled", TEXT), "no_duplicates": True},
     },
     "train dclr enc text.csv -o there --set complementary_model=C": {"set_": {"complementary_model": "C"}},
-    "train slt-fai enc text.csv -o there --base dclr --set mask_ratio=0.3 --batch-size 7": {
+    "train slt-fai enc text.csv -o there --set base_loss=dclr --set mask_ratio=0.3 --batch-size 7": {
         "objective": {"frequency_table": TABLE, "tokenizer": Model.tokenizer},
-        "base": {"called": "DCLRLoss"},
-        "set_": {"mask_ratio": 0.3},
+        "set_": {"mask_ratio": 0.3, "called": "DCLRLoss"},
         "batch_size": {"epochs": 0.1, "batch_size": 7},
     },
-    "train slt-fai enc text.csv -o there --base consert": {"base": {"epochs": 0.5, "called": "ConSERTLoss"}},
-    "train paser enc text.csv -o there --phrases np+vp --top-k 5 --seed 13": {
-        "phrases": {"kinds": ["NP", "VP"], "no_duplicates": False},
+    "train slt-fai enc text.csv -o there --set base_loss=consert": {"set_": {"epochs": 0.5, "called": "ConSERTLoss"}},
+    "train paser enc text.csv -o there --set kinds=NP+VP --set top_k=5 --seed 13": {
+        "set_": {"kinds": ["NP", "VP"], "top_k": 5, "no_duplicates": False, "data": ROWS},
     },
-    "train paser enc text.csv -o there --language german": {},
+    "train paser enc text.csv -o there --set language=german --set on_missing_mask=delete --set mlm_weight=0": {
+        "set_": {"language": "german", "on_missing_mask": "delete", "mlm_weight": 0},
+    },
     f"adapt enc text.csv {RUN} --max-general-loss 0 --threshold 0.8 --dev D --dev-set X --prompt P": {
         "dev": {"source": "D", "dev": PAIRS, "texts": TEXT},
         "dev_set": {"name": "X"},
@@ -238,6 +241,7 @@ class Calls:
         if argument == "called":
             return [call for call, _ in self.seen]
         found = [given[argument] for call, given in self.seen if argument in given and (call, argument) not in but]
+        found = [value.to_dict() if isinstance(value, Dataset) else value for value in found]
         return [str(value) if isinstance(value, Path) else value for value in found]
 
 
@@ -249,8 +253,7 @@ def calls(run, monkeypatch):
     calls = Calls(monkeypatch)
     on = calls.on
     for place, value in {
-        "st_extras.training.arguments.rates_of_the_loss": lambda *_: {},
-        "st_extras.cli.advice.warn_of_good_encoder": lambda model: None,
+        "st_extras.samples.graded_spearman": lambda model: 50.0,
         "st_extras.encoder_names.find_encoder": lambda name, **_: name,
         "st_extras.samples.encoder.packaged_minilm": lambda: None,
         "datasets.disable_progress_bars": lambda: calls.seen.append(("disable_progress_bars", {})),
@@ -265,7 +268,7 @@ def calls(run, monkeypatch):
     on("st_extras.text.documents:read_queries", (QUERIES, QUERIES))
     for name in ("RakePhrases", "ChunkPhrases"):
         on(f"st_extras.text:{name}")
-    dataset = calls.note("dataset", lambda sentences: None, TEXT)
+    dataset = calls.note("dataset", lambda sentences: None, ROWS)
     on("st_extras.text:PhraseMasking", SimpleNamespace(dataset=dataset, skipped=0))
     on("st_extras.text.frequency:FrequencyTable.count", TABLE)
     # encoders and training

@@ -22,7 +22,7 @@ from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
 from st_extras.encoders.prompt_template import set_prompt_template
 from st_extras.encoders.structure import token_embedding_dimension
 from st_extras.modules import whitening
-from st_extras.training.arguments import check_model
+from st_extras.training.run import check_model
 from tests.architectures.encoders import build
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES, build_encoder

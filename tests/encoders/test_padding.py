@@ -14,7 +14,7 @@ from st_extras.encoders.padding import fix_padding_side
 from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SimCSELoss
 from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable
-from st_extras.training.arguments import check_model
+from st_extras.training.run import check_model
 from tests.architectures.encoders import build
 from tests.fixtures import SENTENCES
 from tests.helpers import some_fast

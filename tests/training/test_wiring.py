@@ -93,11 +93,11 @@ def test_all_reach_the_trainer(encoder, tmp_path, recorder):
     assert callbacks[TrainerCallback] is mine
     assert callbacks[EarlyStoppingCallback].early_stopping_patience == 3
     recorded = callbacks[LossStateCallback].run
-    settings = recorder.one("run_identity")["settings"]
-    assert {"seed": 11, "loss_learning_rate": 7e-3, "patience": 3, "warmup_steps": 1}.items() <= settings.items()
-    assert {"seed": 11, "batch_size": 3, "patience": 3, "weight_decay": 0.03}.items() <= recorded.items()
+    lasting = {name: value for name, value in OPTIONS.items() if name != "show_progress_bar"}
+    assert lasting.items() <= recorded.items()
     given = recorder.one("OutputFolder.__init__")
-    assert (given["output"], given["resume"], given["overwrite"]) == (tmp_path / "out", False, False)
+    assert (given["output"], given["job"]) == (tmp_path / "out", "train_encoder")
+    assert (given["resume"], given["overwrite"]) == (False, False)
 
 
 def test_without_an_evaluator_and_by_epochs(encoder, tmp_path):
@@ -120,19 +120,18 @@ def test_without_an_evaluator_and_by_epochs(encoder, tmp_path):
     assert (found.steps, found.trainer.evaluator) == (4, None)
 
 
-@pytest.mark.parametrize("way", ["resume", "force", "overwrite"])
+@pytest.mark.parametrize("way", ["resume", "overwrite"])
 def test_how_a_run_goes_on(make_encoder, tmp_path, recorder, way):
     interrupted(make_encoder(), tmp_path / "out", AdCSELoss, max_steps=4)
     recorder.calls.clear()
     options = {"batch_size": 4, "learning_rate": 1e-2, "eval_steps": 2, "max_steps": 4, "show_progress_bar": False}
-    options |= {"resume": way != "overwrite", "force": way == "force", "overwrite": way == "overwrite"}
+    options |= {"resume": way == "resume", "overwrite": way == "overwrite"}
     train_encoder(make_encoder(), AdCSELoss, SENTENCES, tmp_path / "out", **options)
     last = tmp_path / "out.unfinished" / "checkpoints" / "checkpoint-2"
     given = recorder.one("OutputFolder.__init__")
-    assert (given["resume"], given["overwrite"]) == (way != "overwrite", way == "overwrite")
+    assert (given["resume"], given["overwrite"]) == (way == "resume", way == "overwrite")
     assert recorder.one("run_training")["checkpoint"] == (None if way == "overwrite" else last)
     if way == "overwrite":
         assert "check_same_run" not in recorder.calls
     else:
-        compared = recorder.one("check_same_run")
-        assert (compared["checkpoint"], compared["force"]) == (last, way == "force")
+        assert recorder.one("check_same_run")["checkpoint"] == last

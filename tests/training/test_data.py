@@ -1,28 +1,30 @@
-"""The trainer's data and arguments made from the settings; tests/training/test_run.py tests what is refused."""
+"""The text of a training; tests/training/test_run.py tests what is refused."""
 
 import pytest
 from datasets import Dataset
 
 from st_extras.adaptation import adapt
 from st_extras.losses import SimCSELoss
-from st_extras.training import arguments, train_encoder
-from st_extras.training.arguments import training_dataset
+from st_extras.training import train_encoder
+from st_extras.training.data import check_known, sampled_texts, training_dataset, warn_of_labels
 from tests.fixtures import SENTENCES
 
 
 def test_sentences_become_one_column_and_empty_texts_are_refused_or_skipped_in_a_stream():
     assert training_dataset(tuple(SENTENCES)).to_dict() == {"sentence": SENTENCES}
-    for empty, column in ((" \t", "a"), ("\u200b\u200b", "b")):
+    for empty, column in ((" \t", "a"), ("", "b")):
         rows = {"a": ["x", "w", "z"], "b": ["v", "y", "z"]}
         rows[column][1] = empty
         data = Dataset.from_dict(rows)
         with pytest.raises(ValueError, match=rf"^data\[1\]\['{column}'\] must"):
             training_dataset(data)
-        with pytest.raises(ValueError, match=r"^data\[1\] must"):
+        with pytest.raises(ValueError, match=r"^data\[1\]\['sentence'\] must"):
             training_dataset(["x", empty])
         kept = data.select([0, 2])
         assert training_dataset(kept) is kept
         assert [row["a"] for row in training_dataset(data.to_iterable_dataset())] == ["x", "z"]
+    with pytest.raises(ValueError, match=r"^data\[1\]\['a'\] must be a string, got None"):
+        list(training_dataset(Dataset.from_dict({"a": ["x", None]}).to_iterable_dataset()))
 
 
 @pytest.mark.parametrize(
@@ -30,14 +32,15 @@ def test_sentences_become_one_column_and_empty_texts_are_refused_or_skipped_in_a
     [
         (["sports news", "politics"] * 8, True),
         ([f"label{number}" for number in range(16)], True),
+        ([f"{number} {number}" for number in range(16)], True),
         ([f"\u4eca\u5929\u5929\u6c14{number}" for number in range(16)], False),
     ],
 )
 def test_a_column_of_labels_causes_a_warning_before_training(texts, warned, caplog):
     data = Dataset.from_dict({"sentence": texts})
-    assert arguments.sampled_texts(data) == texts
-    arguments.warn_of_labels(data, texts)
-    arguments.warn_of_labels(Dataset.from_dict({"sentence": texts, "phrase": texts}), texts)  # PaSeR's repeat theirs
+    assert sampled_texts(data) == texts
+    warn_of_labels(data, texts)
+    warn_of_labels(Dataset.from_dict({"sentence": texts, "phrase": texts}), texts)  # PaSeR's repeat theirs
     assert ["looks like a column of labels" in line for line in caplog.messages] == [True] * warned
 
 
@@ -48,7 +51,7 @@ def test_texts_that_the_tokenizer_does_not_know(encoder, tmp_path, caplog):
     with pytest.raises(ValueError, match=r"^texts must hold tokens"):
         adapt(encoder, lost, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    arguments.check_known(encoder, [*SENTENCES, *SENTENCES, lost[0]], "data")
+    check_known(encoder, [*SENTENCES, *SENTENCES, lost[0]], "data")
     assert not caplog.messages
-    arguments.check_known(encoder, [*SENTENCES, *lost], "data")
+    check_known(encoder, [*SENTENCES, *lost], "data")
     assert "50% of the texts have only unknown tokens" in caplog.text
