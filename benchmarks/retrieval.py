@@ -85,8 +85,8 @@ def chosen_routes(
     if len(comparison.compared) < FEWEST_QUERIES:
         return Routes(None)
     candidates = {transform.name: route for transform, route in zip(transforms, routes, strict=True)}
-    index = choose_harmless(compare_candidates(comparison, candidates, start)).index
-    return Routes(None) if index is None else routes[index]
+    chosen = choose_harmless(compare_candidates(comparison, candidates, start)).candidate
+    return Routes(None) if chosen is None else candidates[chosen.name]
 
 
 def scored(rows: Iterable[tuple[str, Scores]], evaluator: RetrievalEvaluator) -> dict[str, dict[str, float]]:

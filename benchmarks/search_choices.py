@@ -25,7 +25,6 @@ from benchmarks.retrieval import (
 )
 from benchmarks.studies import KEPT, Options
 from st_extras.adaptation.pseudo_relevance import (
-    FROM_DOCUMENTS,
     PseudoRelevanceComparison,
     search_queries,
     why_not_enough,
@@ -84,8 +83,8 @@ def score(name: str, settings: dict[str, Any], collection: str, data: Path, cach
     task = load_retrieval(data / "retrieval" / collection)
     evaluator = RetrievalEvaluator(task)
     queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
-    from_documents, _ = search_queries(FROM_DOCUMENTS, documents)
-    if why_not_enough(documents, from_documents, made=True):
+    from_documents = search_queries(None, documents)
+    if why_not_enough(documents, from_documents, from_documents=True):
         from_documents = []
     places = {f"{collection}.q": queries, f"{collection}.d": documents}
     places |= {f"{collection}.made": from_documents} if from_documents else {}

@@ -107,14 +107,14 @@ def sample_queries(queries: Any) -> list[str]:
 def queries_from_documents(documents: Sequence[str]) -> list[str]:
     """Return a sentence of each of at most 200 different documents, drawn at random whatever their order.
 
-    Of a document with a single sentence, its first 12 words.
+    Of a document with a single sentence, its first 12 words. A sentence that is drawn from several stands once.
     """
     draw = random.Random(0)
     made = []
     for document in _sample((text.strip() for text in documents if not is_blank(text)), _MADE_QUERIES):
         sentences = searchable_sentences(document)
         made.append(draw.choice(sentences) if len(sentences) > 1 else next(cut_into_passages([document], _WORDS)))
-    return made
+    return list(dict.fromkeys(made))
 
 
 def _sample(texts: Iterator[str], most: int) -> list[str]:
@@ -126,7 +126,7 @@ def _sample(texts: Iterator[str], most: int) -> list[str]:
 
 
 def hybrid_weight(
-    index: BM25,
+    bm25: BM25,
     queries: Sequence[str],
     of_queries: Floats,
     of_documents: Floats,
@@ -138,7 +138,7 @@ def hybrid_weight(
     What has the embedding 0 is left out: a table of words gives it to unknown ones. A weight of 0 is warned of.
 
     Args:
-        index: of the N documents.
+        bm25: of the N documents.
         queries: Q texts.
         of_queries: (Q, D), from :func:`comparable`.
         of_documents: (N, D), from :func:`comparable`; with passages those, (P, D).
@@ -154,7 +154,7 @@ def hybrid_weight(
     columns = slice(None) if has_embedding.all() else has_embedding  # without a copy, if there is a choice
     weight = bm25_weight_of_blocks(
         (
-            (best(dense)[:, columns], index.scores([queries[row] for row in asked[rows]])[:, columns])
+            (best(dense)[:, columns], bm25.scores([queries[row] for row in asked[rows]])[:, columns])
             for rows, dense in score_blocks(of_queries[asked], of_documents)
         ),
         share,

@@ -66,8 +66,7 @@ def test_a_query_is_a_sentence_of_a_document(monkeypatch):
     made = [queries_from_documents([f"{several} {number}"])[0] for number in range(20)]
     assert {query.rstrip(" 0123456789") for query in made} <= allowed
     numbered = queries_from_documents([f"{number}. {several}" for number in range(50)])
-    assert len(numbered) == 50
-    assert {*numbered} == allowed
+    assert sorted(numbered) == sorted(allowed), "each once, whichever documents have it"
     long = " ".join(f"w{i}" for i in range(30))
     assert queries_from_documents([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
     assert queries_from_documents(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]
@@ -104,13 +103,13 @@ SENTENCES = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCU
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize("queries", [QUERIES, "documents"], ids=["given", "made"])
+@pytest.mark.parametrize("queries", [QUERIES, None], ids=["given", "from documents"])
 def test_search_adaptation_and_evaluation_find_one_weight(still_encoder, tmp_path, monkeypatch, similarity, queries):
     """For the same model, documents and queries, in whatever order, of more queries than are used; some are cut."""
     monkeypatch.setattr(ranking, "MOST_QUERIES", 30)
     still_encoder.similarity_fn_name = similarity
     found = adapt_search(still_encoder, SENTENCES, tmp_path, queries=queries, **quiet())
-    given = None if queries == "documents" else queries[::-1]
+    given = queries and queries[::-1]
     search = HybridSearch(found.model, SENTENCES, queries=given)
     assert found.details.bm25_weight == pytest.approx(search.bm25_weight, rel=1e-5)
     weights: list[float] = []

@@ -34,11 +34,11 @@ class Choice:
     """What is chosen.
 
     Attributes:
-        index: of the chosen candidate; None: the base model stays.
+        candidate: the chosen one; None: the base model stays.
         reason: why, in a sentence.
     """
 
-    index: int | None
+    candidate: CandidateResult | None
     reason: str
 
 
@@ -94,8 +94,8 @@ def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Cho
         wanted: name of the candidate to take, whatever its scores; None: by the rule above.
     """
     if wanted is not None:
-        index = next((index for index, one in enumerate(results) if one.name == wanted), None)
-        return Choice(index, f"{wanted} was {'not scored' if index is None else 'chosen, as strength asks'}.")
+        found = next((one for one in results if one.name == wanted), None)
+        return Choice(found, f"{wanted} was {'not scored' if found is None else 'chosen, as strength asks'}.")
     accepted = [one for one in results if one.accepted]
     better = [one for one in results if one.is_better]
     if not accepted and better:
@@ -113,7 +113,7 @@ def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Cho
         )
     else:
         reason = f"{best.name} was best."
-    return Choice(list(results).index(chosen), reason)
+    return Choice(chosen, reason)
 
 
 def expected_points(gain: float) -> tuple[float, float] | None:
@@ -129,12 +129,12 @@ def expected_points(gain: float) -> tuple[float, float] | None:
 
 def choose_harmless(results: Sequence[CandidateResult]) -> Choice:
     """Choose the first accepted candidate of a search, or the base model: the comparison only shows harm."""
-    for index, one in enumerate(results):
+    for one in results:
         if one.accepted:
             if one.gain >= 0:
-                return Choice(index, f"{one.name} was chosen: no harm was found.")
+                return Choice(one, f"{one.name} was chosen: no harm was found.")
             return Choice(
-                index,
+                one,
                 f"{one.name} was chosen although its gain is {one.gain:+.3f}: within a standard error, that is no sign "
                 "of harm, and nDCG@10 has risen with such a candidate.",
             )

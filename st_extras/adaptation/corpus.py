@@ -65,8 +65,8 @@ def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Samp
     return Sample(sampled, read)
 
 
-def apart_from(sample: Sample, dev: object) -> Sample:
-    """Return the texts of a sample that are not among the labelled ones that choose a candidate.
+def without_labels(sample: Sample, dev: object) -> Sample:
+    """Return a sample without the labelled texts that choose a candidate; graded pairs leave it as it is.
 
     Raises:
         ValueError: if most of the texts are.

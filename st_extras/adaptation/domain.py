@@ -28,7 +28,7 @@ from st_extras.adaptation.choice import (
     why_not_accepted,
     why_not_tried,
 )
-from st_extras.adaptation.corpus import FEWEST_TEXTS, Corpus, apart_from, split_corpus
+from st_extras.adaptation.corpus import FEWEST_TEXTS, Corpus, split_corpus, without_labels
 from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails
 from st_extras.adaptation.run import AdaptationOptions, AdaptationRun
@@ -116,7 +116,7 @@ def adapt(
     check_settings(max_general_loss, strength, threshold)
     embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
     with AdaptationRun("adapt", model, output, options) as run:
-        sample = apart_from(run.sample(texts), dev)
+        sample = without_labels(run.sample(texts), dev)
         corpus = split_corpus(sample, run.encode_sample(sample.texts, FEWEST_TEXTS))
         if strength is not None:
             max_general_loss = ANY_LOSS
@@ -147,9 +147,9 @@ def adapt(
         results, not_tried = CandidateScores(chooser, general if shows_losses else None, max_general_loss).of(fitted)
         details = dataclasses.replace(details, not_tried=tuple(not_tried))
         choice = choose(results, None if strength is None else STRENGTHS[strength])
-        if choice.index is None:
+        if choice.candidate is None:
             return run.save_unchanged(choice.reason, corpus.summary, details, gain_measure, results)
-        result = results[choice.index]
+        result = choice.candidate
         transform = fitted.transforms[result.name]
         if dev is None:
             details = dataclasses.replace(details, expected_points=expected_points(result.gain))
@@ -157,7 +157,7 @@ def adapt(
         refined = add_linear(model, transform, method=METHOD, line=line, citation=CITATIONS["he2003locality"])
         run.save(refined)
         details = with_changes(details, corpus, transform, run, threshold)
-        return run.report(refined, result.name, choice.reason, gain_measure, results, corpus.summary, details)
+        return run.write_report(refined, result.name, choice.reason, gain_measure, results, corpus.summary, details)
 
 
 def check_settings(max_general_loss: float | None, strength: str | None, threshold: float | None) -> None:

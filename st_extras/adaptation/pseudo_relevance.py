@@ -8,42 +8,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from st_extras.checks import shown
 from st_extras.encoders.passages import Passages
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.functional import row_blocks
 from st_extras.ranking import Floats, Numbers, highest, queries_from_documents, sample_queries, score_blocks
 from st_extras.text.term_weights import BM25
 
-FROM_DOCUMENTS = "documents"
-"""In place of queries: make some from the documents."""
 FEWEST_QUERIES = 20
 FEWEST_DOCUMENTS = 100
 _FIRST = 5  # pseudo-relevant documents of a query: BM25's first ones
 
 
-def search_queries(queries: Any, documents: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the different queries that are used, at most 1,000, and whether they were made from the documents.
+def search_queries(queries: Any, documents: Sequence[str]) -> list[str]:
+    """Return the different queries that are used, at most 1,000; None: sentences of the documents stand for them.
 
     Raises:
         ValueError: if one is not a text, or most of those that were given are documents.
     """
-    if isinstance(queries, str):
-        if queries != FROM_DOCUMENTS:
-            raise ValueError(f'queries must be a collection of texts or "{FROM_DOCUMENTS}", got {shown(queries)}.')
-        return list(dict.fromkeys(queries_from_documents(documents))), True
+    if queries is None:
+        return queries_from_documents(documents)
     different = sample_queries(queries)
     same = len(set(different) & set(documents))
     if 2 * same > len(different):
         raise ValueError(f"queries must differ from the documents, but {same} of {len(different)} are documents.")
-    return different, False
+    return different
 
 
-def why_not_enough(documents: Sequence[str], queries: Sequence[str], made: bool) -> str | None:
-    """Return what is lacking, counting different documents and queries; None if there are enough of both."""
+def why_not_enough(documents: Sequence[str], queries: Sequence[str], *, from_documents: bool) -> str | None:
+    """Return what is lacking, counting different documents and queries; None if there are enough of both.
+
+    Args:
+        documents: texts.
+        queries: texts.
+        from_documents: whether the queries are sentences of the documents.
+    """
     if len(documents) < FEWEST_DOCUMENTS:
         return f"{FEWEST_DOCUMENTS} different documents are needed, got {len(documents)}."
-    if made and 2 * len(set(queries) & set(documents)) > len(queries):
+    if from_documents and 2 * len(set(queries) & set(documents)) > len(queries):
         return "the documents are too short to make queries of: most have a single sentence, so give queries."
     if len(queries) < FEWEST_QUERIES:
         return f"{FEWEST_QUERIES} different queries are needed, got {len(queries)}."
@@ -58,7 +59,7 @@ class PseudoRelevanceComparison:
     is worse than the base model by more than one standard error.
 
     Args:
-        index: BM25 of N documents.
+        bm25: of N documents.
         queries: Q texts.
         base: (Q, D) queries and (P, D) passages of documents by the base model, compared by inner product.
         passages: of each document, whose best one counts. None: the documents are whole.
@@ -69,7 +70,7 @@ class PseudoRelevanceComparison:
 
     def __init__(
         self,
-        index: BM25,
+        bm25: BM25,
         queries: Sequence[str],
         base: tuple[Floats, Floats],
         passages: Passages | None = None,
@@ -77,7 +78,7 @@ class PseudoRelevanceComparison:
         self._passages = passages
         targets = [np.empty((0, _FIRST), dtype=np.int64)]
         for rows in row_blocks(len(queries), len(base[1])):
-            scores = index.scores(queries[rows])
+            scores = bm25.scores(queries[rows])
             best = highest(scores, _FIRST)
             targets.append(np.where(np.take_along_axis(scores, best, axis=1) > 0, best, -1))  # (B, 5), -1: none
         found = np.concatenate(targets)

@@ -91,7 +91,7 @@ class AdaptationRun:
             embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS)
             ...
             run.save(refined)
-            return run.report(...)
+            return run.write_report(...)
 
     Embeddings are stored in ``NAME.unfinished`` beside the output folder, in parts of 500 texts. If the run fails or is
     interrupted when there is a part, they stay there, and a run with ``resume`` finds those of its encoder and texts.
@@ -205,7 +205,7 @@ class AdaptationRun:
         """Save the chosen model, to become the output folder at the end of the run."""
         self.folder.save(model)
 
-    def report(
+    def write_report(
         self,
         model: SentenceTransformer,
         chosen: str | None,
@@ -215,7 +215,10 @@ class AdaptationRun:
         texts: TextSummary,
         details: Details,
     ) -> Adaptation[Details]:
-        """Write ``adaptation.json`` beside the saved model and return it; see :class:`Adaptation`."""
+        """Write ``adaptation.json`` beside the saved model and return it; see :class:`Adaptation`.
+
+        The reason of an encoder that is left unchanged begins with "Left unchanged".
+        """
         reason = reason if chosen is not None else f"{LEFT}{reason}"
         seconds = time.perf_counter() - self._began
         adaptation = Adaptation(model, chosen, reason, gain_measure, candidates, texts, details, seconds)
@@ -230,6 +233,6 @@ class AdaptationRun:
         gain_measure: str = "",
         candidates: list[CandidateResult] | None = None,
     ) -> Adaptation[Details]:
-        """Save the given model as it is, and return :meth:`report` with the reason why no candidate was chosen."""
+        """Save the given model as it is, and :meth:`write_report` with the reason why no candidate was chosen."""
         self.save(self.model)
-        return self.report(self.model, None, reason, gain_measure, candidates or [], texts, details)
+        return self.write_report(self.model, None, reason, gain_measure, candidates or [], texts, details)

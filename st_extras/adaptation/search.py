@@ -24,7 +24,6 @@ from st_extras.adaptation.neighbors import write_searches
 from st_extras.adaptation.pseudo_relevance import (
     FEWEST_DOCUMENTS,
     FEWEST_QUERIES,
-    FROM_DOCUMENTS,
     JudgedQueries,
     PseudoRelevanceComparison,
     search_queries,
@@ -38,10 +37,10 @@ from st_extras.adaptation.search_transforms import (
     ROUTES,
     Embeddings,
     Routes,
-    add_card_line,
+    add_routes,
     both_sides,
+    describe_on_card,
     queries_alone,
-    routed,
 )
 from st_extras.checks import check_bool, check_instance
 from st_extras.encoders.embedding_store import PART
@@ -68,7 +67,7 @@ def adapt_search(
     documents: Sequence[str] | Dataset | IterableDataset,
     output: str | os.PathLike[str],
     *,
-    queries: Sequence[str] | Dataset | IterableDataset | str = FROM_DOCUMENTS,
+    queries: Sequence[str] | Dataset | IterableDataset | None = None,
     dev: RetrievalTask | None = None,
     keep_index: bool = False,
     language: str | None = None,
@@ -92,8 +91,8 @@ def adapt_search(
             stream is read once.
         output: a new or empty folder, for the model, ``adaptation.json`` (the report) and ``searches.md`` (queries with
             their first documents before and after).
-        queries: what users look for, without judgements, at least 20 different ones; "documents" makes some from the
-            documents.
+        queries: what users look for, without judgements, at least 20 different ones. None: sentences of 200 documents
+            stand for them, as in ``HybridSearch``.
         dev: judged queries and their documents, to choose by in place of BM25, by nDCG@10.
         keep_index: change the route of queries alone, so that stored document embeddings stay valid. Not for an encoder
             that compares by dot product, unless its document embeddings have length 1.
@@ -133,9 +132,9 @@ def adapt_search(
     words = check_passages(passages)
     with AdaptationRun("adapt_search", model, output, options) as run:
         sample = run.sample(documents, "documents")
-        wanted, made = search_queries(queries, sample.texts)
-        if reason := why_not_enough(sample.texts, wanted, made):
-            return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(wanted), made))
+        wanted, from_documents = search_queries(queries, sample.texts), queries is None
+        if reason := why_not_enough(sample.texts, wanted, from_documents=from_documents):
+            return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(wanted), from_documents))
         if words is None:
             warn_of_long_ones(model, sample.texts)
         cut = cut_documents(model, sample.texts, words)
@@ -149,7 +148,7 @@ def adapt_search(
         )
         collection = Collection.of(model, (wanted, sample.texts), cut, encoded, language)
         summary = summarize(sample, collection.documents)
-        details = SearchDetails(len(collection.queries), made)
+        details = SearchDetails(len(collection.queries), from_documents)
         if reason := collection.why_not_enough():
             return run.save_unchanged(reason, summary, details)
 
@@ -157,23 +156,20 @@ def adapt_search(
         results: list[CandidateResult] = []
         gain_measure = ""
         try:
-            candidates = propose(collection, keep_index=keep_index, made=made, seed=run.options.seed)
+            candidates = propose(
+                collection, keep_index=keep_index, from_documents=from_documents, seed=run.options.seed
+            )
         except TooFewDifferentError as error:
             choice = Choice(None, str(error))
         if candidates and dev is not None:
             gain_measure = _JUDGED
-            judged = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
-            documents_of_dev = list(dev.documents.values())
-            cut_dev = cut_documents(model, documents_of_dev, words)
-            pieces_of_dev = cut_dev.texts(documents_of_dev)
-            of_dev = run.encode(judged, route="query"), run.encode(pieces_of_dev, route="document")
-            judgements = JudgedQueries(dev, (comparable(model, of_dev[0]), comparable(model, of_dev[1])), cut_dev)
-            results = compare_candidates(judgements, candidates, of_unit_length(*of_dev))
+            judgements, unit_of_dev = encode_judged(run, dev, words)
+            results = compare_candidates(judgements, candidates, unit_of_dev)
             details = dataclasses.replace(details, dev=judgements.score)
             choice = choose(results)
         elif candidates:
             comparison = PseudoRelevanceComparison(
-                collection.index, collection.queries, collection.searched, collection.passages
+                collection.bm25, collection.queries, collection.searched, collection.passages
             )
             compared = len(comparison.compared)
             details = dataclasses.replace(details, compared=compared)
@@ -184,24 +180,24 @@ def adapt_search(
                 results = compare_candidates(comparison, candidates, collection.unit)
                 choice = choose_harmless(results)
 
-        name = None if choice.index is None else results[choice.index].name
-        found = collection.searched if name is None else candidates[name].after(collection.unit)
+        name = None if choice.candidate is None else choice.candidate.name
+        chosen = collection.searched if name is None else candidates[name].after(collection.unit)
         if len(collection.documents) == sample.read:  # else the weight of all documents is another one
-            weight = hybrid_weight(collection.index, collection.queries, *found, passages=collection.passages)
+            weight = hybrid_weight(collection.bm25, collection.queries, *chosen, passages=collection.passages)
             details = dataclasses.replace(details, bm25_weight=weight)
         if name is None:
             return run.save_unchanged(choice.reason, summary, details, gain_measure, results)
-        refined = routed(model, candidates[name])
-        add_card_line(refined, name, summary.used, details)
+        refined = add_routes(model, candidates[name])
+        describe_on_card(refined, name, summary.used, details, language)
         run.save(refined)
         before, after = (
-            torch.from_numpy(first_documents(*of, _SHOWN, collection.passages)) for of in (collection.searched, found)
+            torch.from_numpy(first_documents(*of, _SHOWN, collection.passages)) for of in (collection.searched, chosen)
         )
         changed = write_searches(
             run.folder.model, collection.queries, collection.documents, before, after, run.options.seed
         )
         details = dataclasses.replace(details, changed=changed)
-        return run.report(refined, name, choice.reason, gain_measure, results, summary, details)
+        return run.write_report(refined, name, choice.reason, gain_measure, results, summary, details)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +211,7 @@ class Collection:
         pieces: texts of the passages.
         searched: (Q, D) queries and (P, D) passages whose inner products are the base model's similarities.
         unit: the same with length 1, as the transforms of a :class:`Routes` take them.
-        index: BM25 of the documents.
+        bm25: of the documents.
     """
 
     queries: list[str]
@@ -224,7 +220,7 @@ class Collection:
     pieces: list[str]
     searched: Embeddings
     unit: Embeddings
-    index: BM25
+    bm25: BM25
 
     @classmethod
     def of(
@@ -253,8 +249,8 @@ class Collection:
         of_passages = encoded[1][torch.from_numpy(rows)]
         searched = comparable(model, of_queries), comparable(model, of_passages)
         unit = of_unit_length(of_queries, of_passages)
-        index = BM25(documents or [""], language)
-        return cls(queries, documents, passages, passages.texts(documents), searched, unit, index)
+        bm25 = BM25(documents or [""], language)
+        return cls(queries, documents, passages, passages.texts(documents), searched, unit, bm25)
 
     def why_not_enough(self) -> str | None:
         """Return what is lacking; None if nothing is."""
@@ -280,25 +276,42 @@ def _check_lengths(documents: Tensor) -> None:
         )
 
 
-def propose(collection: Collection, *, keep_index: bool, made: bool, seed: int) -> dict[str, Routes]:
+def propose(collection: Collection, *, keep_index: bool, from_documents: bool, seed: int) -> dict[str, Routes]:
     """Return the candidates by name, in the order in which the first harmless one is chosen.
 
     Args:
         collection: what they are computed from.
         keep_index: change queries alone.
-        made: the queries were made from the documents: then their mean is not used, as users' queries have another.
+        from_documents: whether the queries are sentences of the documents: their mean is then not used, as users'
+            queries have another.
         seed: of the texts that the directions are found from.
 
     Raises:
         TooFewDifferentError: if the documents have too few different embeddings.
     """
     transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
-    if made:
+    if from_documents:
         transforms = transforms[-1:]
     routes = both_sides(collection.pieces, collection.unit, transforms, seed)
     if keep_index:
         routes = queries_alone(routes, collection.unit)  # carries what the documents got over to the queries
     return {transform.name: route for transform, route in zip(transforms, routes, strict=True)}
+
+
+def encode_judged(run: AdaptationRun, dev: RetrievalTask, words: int | None) -> tuple[JudgedQueries, Embeddings]:
+    """Return the comparison by relevance judgements, and the embeddings that candidates are applied to.
+
+    Args:
+        run: encodes.
+        dev: judged queries and their documents.
+        words: of a passage of the documents; None: they stay whole.
+    """
+    queries = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
+    documents = list(dev.documents.values())
+    cut = cut_documents(run.model, documents, words)
+    of_queries, of_passages = run.encode(queries, route="query"), run.encode(cut.texts(documents), route="document")
+    base = comparable(run.model, of_queries), comparable(run.model, of_passages)
+    return JudgedQueries(dev, base, cut), of_unit_length(of_queries, of_passages)
 
 
 def check_searchable(model: SentenceTransformer) -> None:

@@ -25,8 +25,8 @@ from st_extras.adaptation.transforms import LinearTransform
 from st_extras.citations import CITATIONS
 from st_extras.encoders.prompts import name_prompts
 from st_extras.functional import unit_rows
-from st_extras.modules import model_card
 from st_extras.modules.linear import Affine, add_linear_routes
+from st_extras.modules.model_card import add_card_line
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import Floats, first_documents
 from st_extras.text.term_weights import character_tfidf
@@ -166,7 +166,7 @@ def ridge_slope(rows: Tensor, values: Tensor) -> Tensor:
     return slope
 
 
-def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
+def add_routes(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
     """Return a model of stock modules with a route for queries and one for documents; weights are shared.
 
     Plain ``encode`` takes the route of documents.
@@ -177,13 +177,26 @@ def routed(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
     return refined
 
 
-def add_card_line(model: SentenceTransformer, name: str, documents: int, details: SearchDetails) -> None:
-    """Add to the model card what was put after the encoder, from how many texts, and how to add BM25."""
+def describe_on_card(
+    model: SentenceTransformer, name: str, documents: int, details: SearchDetails, language: str | None
+) -> None:
+    """Add to the model card what was put after the encoder, from how many texts, and how to add BM25.
+
+    Args:
+        model: the refined one.
+        name: of the candidate.
+        documents: how many it was computed from.
+        details: of the adaptation.
+        language: of BM25's stems and stop words; None: words are compared as they are.
+    """
     described = "queries made from them" if details.made_from_documents else f"{details.queries:,} queries"
     line = (
         f"* **st-extras adapt-search**, {name}: from {documents:,} documents and {described}, without judgements. Use "
         "`encode_query` and `encode_document`; plain `encode` takes a text for a document."
     )
     if details.bm25_weight is not None:
-        line += f" In a hybrid search of these documents, the score is cosine + {details.bm25_weight:.4g} x BM25."
-    model_card.add_card_line(model, "Search", line, CITATIONS["he2003locality"])
+        stems = "" if language is None else f' with language="{language}"'
+        line += (
+            f" In a hybrid search of these documents, the score is cosine + {details.bm25_weight:.4g} x BM25{stems}."
+        )
+    add_card_line(model, "Search", line, CITATIONS["he2003locality"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from st_extras.cli import options
-from st_extras.cli.console import print_json, print_line, print_table, shows_bars
+from st_extras.cli.console import print_json, print_line, print_table
 from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MEASURES = "mean of 1-NN, V-measure and MAP@R"
 
 
+@options.with_run_options
 def adapt(
     context: typer.Context,
     encoder: options.Encoder,
@@ -45,15 +46,10 @@ def adapt(
     ] = None,
     dev_set: options.DevSet = None,
     column: options.Column = None,
-    limit: options.SampleLimit = 12_000,
     prompt: options.Prompt = None,
-    minutes: options.Minutes = 10.0,
-    batch_size: options.EncodeBatch = 64,
-    seed: options.DrawSeed = 42,
-    resume: options.ResumeEncoding = False,
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    *,
+    run_options: Any,
+    as_json: bool,
 ) -> None:
     """Refine an encoder for your text, without labels, or leave it unchanged.
 
@@ -69,17 +65,8 @@ def adapt(
     from st_extras.text import corpus
     from st_extras.training import check_output
 
-    run_options = adaptation.AdaptationOptions(
-        minutes=minutes,
-        limit=limit,
-        batch_size=batch_size,
-        seed=seed,
-        resume=resume,
-        overwrite=overwrite,
-        show_progress_bar=shows_bars(quiet, as_json),
-    )
     check_settings(max_general_loss, strength, threshold)
-    check_output(output, job="adapt", resume=resume, overwrite=overwrite)
+    check_output(output, job="adapt", resume=run_options.resume, overwrite=run_options.overwrite)
     options.check_column(context, text)
     options.refuse_refined(encoder)
     chooser: Any = None

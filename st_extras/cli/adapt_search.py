@@ -10,7 +10,7 @@ import typer
 
 from st_extras.cli import options
 from st_extras.cli.adapt import print_adaptation
-from st_extras.cli.console import print_line, shows_bars
+from st_extras.cli.console import print_line
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, SearchDetails
@@ -26,6 +26,7 @@ _BESIDE_BM25 = (
 )
 
 
+@options.with_run_options
 def adapt_search(
     context: typer.Context,
     encoder: options.Encoder,
@@ -56,14 +57,9 @@ def adapt_search(
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
     query_column: options.QueryColumn = None,
-    limit: options.SampleLimit = 12_000,
-    minutes: options.Minutes = 10.0,
-    batch_size: options.EncodeBatch = 64,
-    seed: options.DrawSeed = 42,
-    resume: options.ResumeEncoding = False,
-    overwrite: options.Overwrite = False,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
+    *,
+    run_options: Any,
+    as_json: bool,
 ) -> None:
     """Refine an encoder for searching your documents, without relevance judgements, or leave it unchanged.
 
@@ -79,16 +75,7 @@ def adapt_search(
     from st_extras.text.folders import find_search_folder
     from st_extras.training import check_output
 
-    run_options = adaptation.AdaptationOptions(
-        minutes=minutes,
-        limit=limit,
-        batch_size=batch_size,
-        seed=seed,
-        resume=resume,
-        overwrite=overwrite,
-        show_progress_bar=shows_bars(quiet, as_json),
-    )
-    check_output(output, job="adapt_search", resume=resume, overwrite=overwrite)
+    check_output(output, job="adapt_search", resume=run_options.resume, overwrite=run_options.overwrite)
     options.check_column(context, documents)
     if not queries:
         options.refuse_unread(context, "needs --queries", "query_column")
@@ -97,7 +84,7 @@ def adapt_search(
     texts: Any = corpus.stream_sentences(documents, column=column)
     folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
     sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
-    wanted: Any = reading.read_queries(sources, column=query_column)[1] if sources else "documents"
+    wanted = reading.read_queries(sources, column=query_column)[1] if sources else None
     model = load_encoder(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: one for name, one in prompts.items() if one is not None})

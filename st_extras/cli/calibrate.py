@@ -113,15 +113,14 @@ def _queries(
     files: Sequence[str], column: str | None, text: Sequence[str], documents: list[str]
 ) -> tuple[list[str], str]:
     """Return queries, and where they are from: the files given, a folder in BEIR's layout, or the documents."""
-    from st_extras.adaptation.pseudo_relevance import FROM_DOCUMENTS, search_queries
+    from st_extras.adaptation.pseudo_relevance import search_queries
     from st_extras.text.documents import read_queries
     from st_extras.text.folders import find_search_folder
 
     folders = [source for source in text if (folder := find_search_folder(source)) is not None and folder.queries]
     sources = files or folders
-    given = read_queries(sources, column=column)[1] if sources else FROM_DOCUMENTS
-    queries, made = search_queries(given, documents)
-    return queries, "sentences of the documents" if made else ", ".join(sources)
+    given = read_queries(sources, column=column)[1] if sources else None
+    return search_queries(given, documents), ", ".join(sources) or "sentences of the documents"
 
 
 def _check_picture(picture: Path, kinds: dict[str, str]) -> None:

@@ -25,7 +25,7 @@ from st_extras.adaptation.choice import (
     why_not_accepted,
     why_not_tried,
 )
-from st_extras.adaptation.corpus import Sample, apart_from, sample_texts, split_corpus
+from st_extras.adaptation.corpus import Sample, sample_texts, split_corpus, without_labels
 from st_extras.adaptation.scoring import check_dev, development
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset, label_scores
 from st_extras.modules.neighbor_directions import neighbor_directions
@@ -50,8 +50,8 @@ def test_texts_are_sampled_once_each_in_random_order():
 
 def test_texts_with_labels_that_choose_are_not_fitted_on():
     sample, labeled = Sample(TEXTS, 700), LabeledTexts([*TEXTS[:9], "other"], ["a", "b"] * 5)
-    assert apart_from(sample, labeled) == Sample(TEXTS[9:], 700)
-    assert apart_from(sample, None) is sample
+    assert without_labels(sample, labeled) == Sample(TEXTS[9:], 700)
+    assert without_labels(sample, None) is sample
 
 
 def test_the_first_fifth_is_held_out_and_texts_without_embedding_are_left_out():
@@ -155,17 +155,17 @@ def result(name: str, gain: float, reason: str | None = None, low: float | None 
 )
 def test_the_gentlest_of_the_good_ones_is_chosen(results, index, reason):
     choice = choose(results)
-    assert choice.index == index
+    assert choice.candidate is (None if index is None else results[index])
     assert choice.reason.startswith(reason)
 
 
 def test_the_first_one_without_harm_is_chosen():
     bad, good, better = result("a", -1.0, "later"), result("b", 0.0), result("c", 0.5)
-    assert choose_harmless([bad, good, better]) == Choice(1, "b was chosen: no harm was found.")
-    assert choose_harmless([bad]).index is None
+    assert choose_harmless([bad, good, better]) == Choice(good, "b was chosen: no harm was found.")
+    assert choose_harmless([bad]).candidate is None
     worse = result("c", -0.006)
     chosen = choose_harmless([worse])
-    assert chosen.index == 0
+    assert chosen.candidate is worse
     assert "although its gain is -0.006: within a standard error," in chosen.reason
 
 

@@ -81,7 +81,7 @@ def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options):
     [
         (DOCUMENTS[:99], QUERIES, "100 different documents are needed, got 99."),
         (DOCUMENTS, QUERIES[:19] * 2, "20 different queries are needed, got 19."),
-        (DOCUMENTS, "documents", "the documents are too short to make queries of: most have a single sentence"),
+        (DOCUMENTS, None, "the documents are too short to make queries of: most have a single sentence"),
         (DOCUMENTS, QUERIES, "sentences must have at least 50 different embeddings"),
     ],
     ids=["documents", "queries", "sentences", "embeddings"],
@@ -139,7 +139,7 @@ def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
 @pytest.mark.parametrize(("keep_index", "strength"), [(False, "half"), (True, "quarter")])
 def test_queries_made_from_documents_get_no_mean_of_their_own(still_encoder, tmp_path, accepting, keep_index, strength):
     documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
-    found = adapt_search(still_encoder, documents, tmp_path, queries="documents", keep_index=keep_index, **quiet())
+    found = adapt_search(still_encoder, documents, tmp_path, keep_index=keep_index, **quiet())
     assert (found.chosen, len(found.candidates)) == (f"{strength} whitening with one mean", 1)
     assert found.details.made_from_documents
     assert "queries made from them" in (tmp_path / "README.md").read_text()
@@ -165,7 +165,7 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
     still_encoder.similarity_fn_name = similarity
     still_encoder.prompts = {"query": "the dog ", "document": "a cat "}
     run(still_encoder, tmp_path / "out", seed=7)
-    assert given[0] == search_queries(QUERIES, given[1])[0]
+    assert given[0] == search_queries(QUERIES, given[1])
     assert all(map(np.array_equal, firsts[0], given[2:]))  # searches.md shows what the base model finds
     for texts, found, encode in zip(given[:2], given[2:], ("encode_query", "encode_document"), strict=True):
         expected = torch.tensor(getattr(still_encoder, encode)(texts))
@@ -351,7 +351,7 @@ def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, monkeypat
         "st_extras.adaptation.search:both_sides",
         "st_extras.adaptation.search:write_searches",
         "st_extras.adaptation.search:hybrid_weight",
-        "st_extras.adaptation.search:add_card_line",
+        "st_extras.adaptation.search:describe_on_card",
         "st_extras.adaptation.search_transforms:neighbor_directions",
         "st_extras.adaptation.search_transforms:ridge_slope",
         "st_extras.encoders.embedding_store:EmbeddingStore.encode",
@@ -380,11 +380,13 @@ def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, monkeypat
         sides = (unit(model, role, of) for role, of in zip(("query", "document"), texts, strict=True))
         assert (shown[side].numpy() == first_documents(*sides, 3)).mean() > 0.95, side
     assert not torch.equal(shown["before"], shown["after"])
-    weighed, line = recorder.one("hybrid_weight"), recorder.one("add_card_line")
+    weighed, line = recorder.one("hybrid_weight"), recorder.one("describe_on_card")
     for role, side in zip(("query", "document"), ("of_queries", "of_documents"), strict=True):
         of = texts[0] if role == "query" else texts[1]
         np.testing.assert_allclose(weighed[side], unit(found.model, role, of), atol=1e-4)
     assert (line["documents"], line["details"].bm25_weight) == (found.texts.used, found.details.bm25_weight)
+    by_stems = f'cosine + {found.details.bm25_weight:.4g} x BM25 with language="english".'
+    assert by_stems in (tmp_path / "README.md").read_text()
     if keep_index:
         stored = unit(still_encoder, "document", texts[1])
         for call in recorder.calls["ridge_slope"]:

@@ -142,7 +142,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "document_prompt": {},
         "documents": {"sources": ["text.csv"]},
     },
-    "adapt-search enc text.csv -o there --json": {"documents": {"sources": ["text.csv"], "queries": "documents"}},
+    "adapt-search enc text.csv -o there --json": {"documents": {"sources": ["text.csv"], "queries": None}},
     f"search enc text.csv --queries q.txt --query-column asked --index i {READ} --query-prompt Q --document-prompt D"
     " --batch-size 7 --quiet": {
         "documents": {"sources": "text.csv", "documents": {"a": "one", "b": "two"}},
@@ -289,7 +289,7 @@ def calls(run, monkeypatch):
     left: Any = functools.partial(adaptation.Adaptation, None, None, "Left unchanged: too few.", "", [], texts)
     on("st_extras.adaptation:adapt", left(details, 1.0))
     on("st_extras.adaptation:adapt_search", left(adaptation.SearchDetails(1, True), 1.0))
-    on("st_extras.adaptation.pseudo_relevance:search_queries", (QUERIES, False))
+    on("st_extras.adaptation.pseudo_relevance:search_queries", QUERIES)
     on("st_extras.adaptation.corpus:sample_texts", adaptation.corpus.Sample(["a"] * 50, 50))
     on("st_extras.samples:write_samples", [Path("there/text.txt")])
     found = SimpleNamespace(model=Model("enc", {}), bm25_weight=0.1, language=None)
