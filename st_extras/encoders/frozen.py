@@ -26,10 +26,10 @@ _FRAME = ("prompt_length", "modality")  # features that describe the tokens arou
 class FrozenEncoder(nn.Module):
     """A guide: a SentenceTransformer in evaluation mode, without gradients.
 
-    It sees a sentence as it would see it alone: without the trained model's prompt and with its own default prompt,
-    padding side, special tokens, chat template and ``max_seq_length``. If its tokenizer equals the trained model's, it
-    gets the token ids as they are; otherwise the texts are recovered from them. It does not see what the trained
-    model's ``max_seq_length`` cuts off.
+    It sees a sentence as it would see it alone: without the trained model's prompt (unless that stands inside a chat
+    template) and with its own default prompt, padding side, special tokens, chat template and ``max_seq_length``. If
+    its tokenizer equals the trained model's, it gets the token ids as they are; otherwise the texts are recovered from
+    them, without unknown tokens. It does not see what the trained model's ``max_seq_length`` cuts off.
 
     It goes where the features are, and keeps its precision. It is not a registered submodule: the optimizer does not
     see it, and checkpoints do not contain it.
@@ -67,13 +67,8 @@ class FrozenEncoder(nn.Module):
         for encoder in (model, trained):
             fix_padding_side(encoder)
         self._hidden = [model, trained]  # in a list, so that nn.Module does not register them
-        self.same_vocabulary = (
-            isinstance(model.tokenizer, PreTrainedTokenizerBase)
-            and model.tokenizer.get_vocab() == trained.tokenizer.get_vocab()
-        )
         self.must_retokenize = (
-            not self.same_vocabulary
-            or bool(_default_prompt(model))
+            bool(_default_prompt(model))
             or (model.max_seq_length or inf) < (trained.max_seq_length or inf)  # None: no limit
             or (tokenization := _tokenization(model)) is None
             or tokenization != _tokenization(trained)
@@ -93,7 +88,7 @@ class FrozenEncoder(nn.Module):
         is_padded = "attention_mask" in features
         with torch.no_grad():
             if self.must_retokenize or not is_padded or reported_prompt_length(features):
-                texts = recover_texts(trained, features, exact=self.same_vocabulary)
+                texts = recover_texts(trained, features)
                 features = batch_to_device(guide.preprocess(texts, prompt=_default_prompt(guide)), guide.device)
             embeddings: Tensor = guide(dict(features))["sentence_embedding"]
             return truncate_embeddings(embeddings, guide.truncate_dim)
@@ -123,13 +118,12 @@ def _tokenization(model: SentenceTransformer) -> dict[str, Any] | None:
     return settings | {"padding": None, "truncation": None}  # those of the last call
 
 
-def recover_texts(model: SentenceTransformer, features: Features, *, exact: bool) -> list[str]:
+def recover_texts(model: SentenceTransformer, features: Features) -> list[str]:
     """Decode the content tokens of each sentence, without prompt, chat template and special tokens.
 
     Args:
         model: the model whose tokenizer made the features.
         features: what it gave for one column.
-        exact: keep [UNK] and the spaces of the tokens, so that a tokenizer of the same vocabulary finds the same ids.
     """
     rows = [torch.tensor(row, dtype=torch.long) for row in token_rows(features)]
     padded = {
@@ -139,7 +133,6 @@ def recover_texts(model: SentenceTransformer, features: Features, *, exact: bool
     framed = reported_prompt_length(features) or features.get("modality") == "message"
     content = content_mask(model, padded | {key: features[key] for key in _FRAME if key in features})
     kept = [ids[mask].tolist() for ids, mask in zip(padded["input_ids"], content, strict=True)]
-    options = {"clean_up_tokenization_spaces": False} if exact else {}
-    texts = unwrap(model).tokenizer.batch_decode(kept, skip_special_tokens=not exact, **options)
+    texts = unwrap(model).tokenizer.batch_decode(kept, skip_special_tokens=True)
     # after a prompt, byte-level and SentencePiece tokenizers put the space before a word into its first token
     return [text.strip() for text in texts] if framed else texts

@@ -145,7 +145,8 @@ def non_content_ids(model: nn.Module) -> list[int]:
 def content_mask(model: nn.Module, features: Features) -> Tensor:
     """Return where the content tokens are: (R, L) bool, no padding, special tokens, prompt or chat template.
 
-    [UNK] and [MASK] are content, although the tokenizer lists them as special, unless they also frame the rows.
+    [UNK] and [MASK] are content, although the tokenizer lists them as special, unless they also frame the rows; so is a
+    prompt inside a chat template.
     """
     special = torch.tensor(non_content_ids(model), device=features["input_ids"].device)
     present = features["attention_mask"].bool()

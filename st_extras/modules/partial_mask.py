@@ -29,7 +29,6 @@ _KEYWORD_TOKENS = "keyword_tokens"
 """Feature key: (B, L) bool, the tokens of keywords, for ``redundancy="pooled"``."""
 _KEYWORDS_FILE = "repal_keywords.json"
 _WATCHED = 1000  # texts whose keywords are counted
-_FEWEST_WATCHED = 20
 
 
 class PartialMaskTransformer(Transformer):
@@ -123,14 +122,11 @@ class PartialMaskTransformer(Transformer):
         mask_token = getattr(self.tokenizer, "mask_token", None) or ""
         return replace_spans(text, keyword_spans(text, self.extractor), mask_token)
 
-    def watch_keywords(self, texts: Iterable[str], *, refuse: bool) -> Iterator[str]:
+    def watch_keywords(self, texts: Iterable[str]) -> Iterator[str]:
         """Yield ``texts``, and warn if most of the first thousand have no keyword, or nothing but keywords.
 
         Without keywords x* = x, and the sentence term subtracts a share of f(x) itself; with nothing else, it is the
         same for every text.
-
-        Raises:
-            ValueError: with ``refuse``, if that holds for every one of at least twenty texts.
         """
         seen = without = only = 0
         for text in texts:
@@ -139,24 +135,16 @@ class PartialMaskTransformer(Transformer):
                 without += not spans
                 only += bool(spans) and not any(map(str.isalnum, replace_spans(text, spans, "")))
                 seen += 1
-                if seen == _WATCHED:
-                    self._check_keywords(seen, without, only, refuse)
             yield text
-        if seen < _WATCHED:
-            self._check_keywords(seen, without, only, refuse)
-
-    def _check_keywords(self, seen: int, without: int, only: int, refuse: bool) -> None:
-        if max(without, only) <= seen / 2:
-            return
-        shares = f"{100 * without / seen:.0f} % are without a keyword and {100 * only / seen:.0f} %"
-        found = f"of {seen} texts, {shares} are nothing but keywords"
-        remedy = (
-            "give keywords=TfidfKeywords.fit(corpus, max_df=0.05), which leaves frequent words, or a function that "
-            "knows the language, or use the corpus term alone, lambda_1=0"
-        )
-        if refuse and seen >= _FEWEST_WATCHED and max(without, only) == seen:
-            raise ValueError(f"keywords must be part of a text, but not all of it, and {found}: {remedy}.")
-        logger.warning("Most texts are equal to their masked copies, or wholly masked: %s. If so, %s.", found, remedy)
+        if max(without, only) > seen / 2:
+            logger.warning(
+                "Of %d texts, %.0f %% are without a keyword, so that they equal their masked copies, and %.0f %% are "
+                "nothing but keywords: give keywords=TfidfKeywords.fit(corpus, max_df=0.05), which leaves frequent "
+                "words, or a function that knows the language, or use the corpus term alone, lambda_1=0.",
+                seen,
+                100 * without / seen,
+                100 * only / seen,
+            )
 
     def preprocess(  # type: ignore[override]
         self, inputs: Any, prompt: str | None = None, *, masked_copies: bool = True, **kwargs: Any

@@ -203,7 +203,8 @@ class RepALPostProcessor(Module):
     ) -> RepALPostProcessor:
         """Take the corpus mean (equation 2) over ``sentences``.
 
-        Unless the sentence term is off, their keywords are checked, see ``PartialMaskTransformer.watch_keywords``.
+        Unless the sentence term is off, it warns of texts without keywords: see
+        ``PartialMaskTransformer.watch_keywords``.
 
         Args:
             sentences: any iterable or data set with one text column, of any size, read once in flat memory.
@@ -217,7 +218,7 @@ class RepALPostProcessor(Module):
         texts, before = iterate_sentences(sentences), pipeline.modules_before(self)
         first = pipeline.first_encoder(before)
         if self.wants_masked_copies and isinstance(first, partial_mask.PartialMaskTransformer):
-            texts = first.watch_keywords(texts, refuse=True)
+            texts = first.watch_keywords(texts)
         plain = partial_mask.plain_modules(before)
         encoder = pipeline.part_of_model(pipeline.model_of(self), plain)
         statistics = CorpusStatistics.gather(encoder, texts, batch_size, show_progress_bar, encode_options)
@@ -237,7 +238,7 @@ class RepALPostProcessor(Module):
     ) -> tuple[Tensor, Tensor]:
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
         modules = partial_mask.joined_modules(pipeline.modules_before(self))
-        sentences = pipeline.first_encoder(modules).watch_keywords(iterate_sentences(sentences), refuse=False)
+        sentences = pipeline.first_encoder(modules).watch_keywords(iterate_sentences(sentences))
         joined = pipeline.part_of_model(pipeline.model_of(self), modules)
         (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
         embeddings, redundant = both.float().chunk(2, dim=1)

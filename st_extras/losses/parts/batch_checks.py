@@ -7,7 +7,6 @@ import logging
 import torch
 from torch import Tensor, nn
 
-from st_extras.encoders.momentum import require_trainable
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import full_precision
 
@@ -33,6 +32,11 @@ class BatchChecks:
     def __init__(self, loss: str) -> None:
         self.loss = loss
         self.only_equal_views = False
+        self._equal_views = (
+            f"{loss} must get two different views of each sentence, got the same vector twice, so its positives teach "
+            "nothing: load the encoder with dropout=0.1, give each sentence a positive in a second column, or use "
+            "augmentations=('token_cutoff', 'feature_cutoff')."
+        )
         self._done: set[str] = set()
         self._equal_batches = 0
 
@@ -61,15 +65,10 @@ class BatchChecks:
             anchors: (B, D) embeddings of the first views.
             positives: (B, D) embeddings of the second views.
             other_signal: whether a batch with two equal views still teaches something: by adversaries, noise, a guide.
-
-        Raises:
-            ValueError: if no parameter of the model is trained.
         """
         encoder = unwrap(model)
         if not torch.is_grad_enabled() or not encoder.training or "views" in self._done:
             return
-        if not anchors.requires_grad:
-            require_trainable(encoder)
         equal = are_equal_views(anchors, positives)
         has_dropout = any(isinstance(module, nn.Dropout) and module.p > 0 for module in encoder.modules())
         if equal and has_dropout and self._equal_batches < _PATIENCE:
@@ -78,7 +77,7 @@ class BatchChecks:
         self._done.add("views")
         if equal:
             self.only_equal_views = not other_signal
-            logger.warning("%s", self._equal_views_message())
+            logger.warning("%s", self._equal_views)
 
     def refuse_equal_views(self) -> None:
         """Refuse to continue a training in which only equal views train the encoder.
@@ -87,14 +86,7 @@ class BatchChecks:
             ValueError: if :meth:`check_views` found them equal and there is no other signal.
         """
         if self.only_equal_views:
-            raise ValueError(self._equal_views_message())
-
-    def _equal_views_message(self) -> str:
-        return (
-            f"{self.loss} must get two different views of each sentence, got the same vector twice, so its positives "
-            "teach nothing: load the encoder with dropout=0.1, give each sentence a positive in a second column, or "
-            "use augmentations=('token_cutoff', 'feature_cutoff')."
-        )
+            raise ValueError(self._equal_views)
 
 
 @torch.no_grad()
