@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,20 @@ def test_cells_are_read_as_they_were_written(tmp_path, name):
     assert read_sentences(path) == TEXTS
     labelled = load_labeled_texts(path, label_column="id")
     assert (labelled.texts, labelled.labels) == (TEXTS, IDS)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
+def test_a_large_file_is_read_in_flat_memory(tmp_path, name):
+    frame = pd.DataFrame({"id": range(10_000), "text": ["some words of a sentence, " * 8] * 10_000})
+    path = tmp_path / name
+    path.write_bytes(written("a.tsv" if name == "a.txt" else name, frame))
+    rows = open_file(path).rows({"text": Column(("text",))})
+    next(rows)
+    tracemalloc.start()
+    assert sum(1 for _ in rows) == 9_999 + (name == "a.txt")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 300_000 < path.stat().st_size / 5
 
 
 # --- quotes of .tsv files ---
