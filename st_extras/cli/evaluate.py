@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -114,17 +113,24 @@ def evaluate(
         task = load_retrieval(retrieval, split) if judged is None else load_judged(retrieval, judged)
         if ranks is not None and not ranks.absolute().parent.is_dir():
             raise ValueError(f"--ranks must be a file in an existing folder, got {str(ranks)!r}.")
-        prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-        of_bm25 = {"baseline": baseline, "language": language}
-        settings: dict[str, Any] = {"passages": options.passage_words(passages), "show_progress_bar": bar} | of_bm25
-        _on_search(models, task, ranks, as_json, **settings, **prompts)
+        _on_search(
+            models,
+            task,
+            ranks,
+            as_json,
+            baseline=baseline,
+            language=language,
+            passages=options.passage_words(passages),
+            query_prompt=query_prompt,
+            document_prompt=document_prompt,
+            show_progress_bar=bar,
+        )
     elif labeled is not None:
         from st_extras.evaluation import load_labeled_texts
 
         options.refuse_unread(context, "does not go with --labeled, whose file is the data", *others[1:])
-        _on_labeled(
-            models, load_labeled_texts(labeled, text_column=text_column, label_column=label_column), bar, as_json
-        )
+        data = load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
+        _on_labeled(models, data, bar, as_json)
     else:
         _on_pairs(models, _pairs(context, sts, sets, setting, bar, as_json), as_json)
 
@@ -169,10 +175,14 @@ def _pairs(
 def _on_search(models: Models, task: RetrievalTask, ranks: Path | None, as_json: bool, **settings: Any) -> None:
     """Print a row for each encoder, alone and with BM25, and how far it is from the baseline."""
     from st_extras.evaluation import compare_retrieval
+    from st_extras.text.term_weights import require_bm25s
 
-    bm25 = find_spec("bm25s") is not None
-    if not bm25:
-        print_line('The rows of BM25 are left out; they need bm25s: pip install "st-extras[search]".', to_stderr=True)
+    bm25 = True
+    try:
+        require_bm25s()
+    except ImportError as error:
+        bm25 = False
+        print_line(f"The rows of BM25 are left out: {error}", to_stderr=True)
     found = compare_retrieval(task, models, bm25=bm25, **settings)
     if ranks is not None:
         _write_ranks(ranks, found)
