@@ -98,6 +98,14 @@ def test_chunks_of_a_trained_tagger(tagger):
     assert chunks(sentence, own) == {"old man", "red book"}
 
 
+def test_the_order_of_chunks_is_drawn_from_the_seed():
+    """As the paper draws a subtree at random; the same in every process."""
+    parse = {"a b c d": nltk.Tree.fromstring("(S (NP a) (NP b) (NP c) (NP d))")}.__getitem__
+    orders = [ChunkPhrases(parse=parse, seed=seed)("a b c d") for seed in (0, 0, 1, 2)]
+    assert orders[0] == orders[1]
+    assert len({tuple(order) for order in orders}) == 3
+
+
 def test_the_default_tagger_from_its_files(tagger, tmp_path, monkeypatch):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     folder = tmp_path / "taggers" / "averaged_perceptron_tagger_eng"
