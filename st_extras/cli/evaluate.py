@@ -50,7 +50,13 @@ def evaluate(
     labeled: options.Labeled = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = "label",
-    retrieval: options.Retrieval = None,
+    retrieval: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of a search collection in BEIR's layout (corpus, queries, qrels); with --judged, documents.",
+            rich_help_panel=options.SEARCH,
+        ),
+    ] = None,
     judged: Annotated[
         str | None,
         typer.Option(
@@ -58,7 +64,12 @@ def evaluate(
             rich_help_panel=options.SEARCH,
         ),
     ] = None,
-    split: options.Split = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="--retrieval: which of several qrels; default: the only one, or test.", rich_help_panel=options.SEARCH
+        ),
+    ] = None,
     baseline: Annotated[
         Literal["bm25"] | None,
         typer.Option(help="What differences are to; default: the first encoder.", rich_help_panel=options.SEARCH),
@@ -159,7 +170,8 @@ def _pairs(
     context: typer.Context, source: str, sets: Sequence[str] | None, setting: str, bar: bool, as_json: bool
 ) -> STSEvaluator:
     """Return the evaluator of STS sets: of the hub, if no data is given, with a line that names the alternatives."""
-    given = options.is_given(context, "sts", "sets")
+    sources = [context.get_parameter_source(name) for name in ("sts", "sets")]
+    given = any(source is not None and source.name == "COMMANDLINE" for source in sources)
     own = "--labeled FILE, --retrieval FOLDER and --sts FOLDER score on your own data"
     if not given and not as_json:
         print_line(f"No data given: seven STS sets of the hub are scored; {own}.", to_stderr=True)

@@ -91,12 +91,6 @@ def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
             raise ValueError(f"{max(parameter.opts, key=len)} {reason}.")
 
 
-def is_given(context: typer.Context, *names: str) -> bool:
-    """Return whether one of these parameters stands on the command line."""
-    sources = [context.get_parameter_source(name) for name in names]
-    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
-
-
 def passage_words(given: int | None) -> int | None:
     """Return the words of a passage that ``--passages`` stands for; None: documents stay whole."""
     from st_extras.encoders.passages import PASSAGE_WORDS
@@ -208,12 +202,6 @@ DrawSeed = Annotated[
 EncodeBatch = Annotated[
     int, typer.Option("--batch-size", help="Sentences per forward pass.", min=1, rich_help_panel=RUNNING)
 ]
-Devices = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--device", help="Device to encode on, such as cuda:0; repeatable, one process each.", rich_help_panel=RUNNING
-    ),
-]
 Prompt = Annotated[
     str | None,
     typer.Option(
@@ -222,13 +210,6 @@ Prompt = Annotated[
         rich_help_panel=ENCODER,
     ),
 ]
-
-
-def encoding(batch_size: int, devices: list[str] | None, prompt: str | None) -> dict[str, Any]:
-    """Return the arguments ``batch_size`` and ``encode_options`` that the options stand for."""
-    given = {"device": devices[0] if devices and len(devices) == 1 else devices, "prompt": prompt}
-    return {"batch_size": batch_size, "encode_options": {name: one for name, one in given.items() if one is not None}}
-
 
 # ------------------------------------------------------------------------------------------- scoring
 
@@ -260,17 +241,6 @@ TextColumn = Annotated[
     str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.", rich_help_panel=LABELS)
 ]
 LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.", rich_help_panel=LABELS)]
-Retrieval = Annotated[
-    str | None,
-    typer.Option(
-        help="Folder of a search collection in BEIR's layout (corpus, queries, qrels); with --judged, documents.",
-        rich_help_panel=SEARCH,
-    ),
-]
-Split = Annotated[
-    str | None,
-    typer.Option(help="--retrieval: which of several qrels; default: the only one, or test.", rich_help_panel=SEARCH),
-]
 Language = Annotated[
     str | None,
     typer.Option(help='BM25 by stems and without stop words, such as "english".', rich_help_panel=SEARCH),

@@ -1,4 +1,4 @@
-"""``st-extras refine``: fit post-processing on text and attach it. ``st-extras repal``: RepAL tuned and scored."""
+"""``st-extras refine``: fit post-processing on text and attach it. ``st-extras repal tune``: RepAL's weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 
 from st_extras.checks import check_choice
 from st_extras.cli import options
-from st_extras.cli.console import print_result, print_scores
-from st_extras.cli.evaluate import dev_name, load_any, sts_scorer
+from st_extras.cli.console import print_result
+from st_extras.cli.evaluate import dev_name, load_any
 
 _METHODS = {
     "whitening": "whitening",
@@ -20,13 +20,13 @@ _METHODS = {
     "repal": "RepALPostProcessor",
 }
 """The function of each method that is a linear layer, or its class, which has ``attach``."""
-_ENCODING = {"batch_size": "batch_size", "device": "encode_options", "prompt": "encode_options"}
+_ENCODING = {"batch_size": "batch_size", "prompt": "encode_options"}
 """The argument of a method that such an option sets; sif takes none of them."""
 _LAMBDAS = {"lambda_1": 0.5, "lambda_2": 1.0}
 """RepAL's weights where none are given: ``attach`` has no default, and "repal tune" finds better ones."""
 
 
-repal_app = typer.Typer(help="Tune and score RepAL, which refine attached.", no_args_is_help=True)
+repal_app = typer.Typer(help="Tune RepAL, which refine attached.", no_args_is_help=True)
 
 
 def refine(
@@ -37,7 +37,6 @@ def refine(
     output: options.Output,
     set_: options.Setting = None,
     batch_size: options.EncodeBatch = 32,
-    device: options.Devices = None,
     prompt: options.Prompt = None,
     column: options.Column = None,
     overwrite: options.Overwrite = False,
@@ -62,7 +61,7 @@ def refine(
     options.refuse_unread(context, f"is not for {method}", *unread)
     settings = (_LAMBDAS if method == "repal" else {}) | options.parse_settings("--set", set_ or (), attach)
     options.check_column(context, text)
-    given = options.encoding(batch_size, device, prompt)
+    given = {"batch_size": batch_size, "encode_options": {} if prompt is None else {"prompt": prompt}}
     settings |= {name: value for name, value in given.items() if name in arguments}
     settings["sentences" if attach is kind else "corpus"] = corpus.stream_sentences(text, column=column)
     save_model(attach(load_any(encoder), **settings), output, overwrite=overwrite)
@@ -113,23 +112,6 @@ def tune_repal(
     found = f"lambda_1 {result.lambda_1:g}, lambda_2 {result.lambda_2:g} of {result.settings} settings"
     gain = f"{report['plain']:.2f} -> {report['spearman']:.2f} on {dev.name}"
     print_result(report, f"{found}: {gain}, saved to {output}", as_json=as_json)
-
-
-@repal_app.command("evaluate")
-def evaluate_repal(
-    encoder: Annotated[str, typer.Argument(help='A folder that "refine repal" or "repal tune" saved.')],
-    sts: options.Sts = "hub",
-    sets: options.Sets = None,
-    as_json: options.Json = False,
-) -> None:
-    """Score STS sets without and with RepAL: Spearman x 100."""
-    from st_extras.modules import RepALPostProcessor
-
-    score = sts_scorer(sts, sets)
-    model = load_any(encoder)
-    _module(model, RepALPostProcessor, encoder)
-    scores = {"plain": score(RepALPostProcessor.detach(model)), "RepAL": score(model)}
-    print_scores("Spearman x 100", scores, as_json=as_json)
 
 
 def _module(model: Any, kind: type, path: str = "") -> Any:

@@ -141,8 +141,8 @@ def train(
     --set augmentations=feature_cutoff+shuffle --lr 1e-4
 
     --set gives any argument of the loss, such as --set mini_batch_size=64 for large batches in little memory;
-    for slt-fai also base_loss (simcse, consert, dclr or adcse), and for paser top_k (phrases per sentence), language
-    (of RAKE's stop words) or kinds=NP+VP (phrases by NLTK's tagger instead).
+    for slt-fai base_loss names another objective; paser also takes top_k (phrases per sentence), language (of RAKE's
+    stop words) or kinds=NP+VP (phrases by NLTK's tagger instead).
     """
     from datasets import disable_progress_bars
 

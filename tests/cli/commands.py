@@ -19,7 +19,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "evaluate": ("evaluate", "ENC"),
     "calibrate": ("calibrate", "ENC", "TEXT"),
     "repal tune": ("repal", "tune", "ENC", "--sts", "STS", "-o", "out"),
-    "repal evaluate": ("repal", "evaluate", "ENC"),
 }
 """The words of each command, with ENC, TEXT and STS as in ``run_in``."""
 

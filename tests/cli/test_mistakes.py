@@ -125,7 +125,6 @@ FILES_FIRST = {
     "evaluate ENC --labeled semicolons.csv": "semicolons.csv",
     "evaluate ENC --retrieval FOLDER": "corpus",
     "evaluate ENC --sts semicolons.csv": "semicolons.csv",
-    "repal evaluate ENC --sts semicolons.csv": "semicolons.csv",
     "repal tune ENC --sts semicolons.csv -o out": "semicolons.csv",
     "search ENC semicolons.csv cat": "semicolons.csv",
     "search ENC TEXT --queries semicolons.csv": "semicolons.csv",

@@ -21,6 +21,7 @@ import torch
 from datasets import Dataset
 
 from st_extras import adaptation, modules
+from st_extras.cli.objectives import LOSSES
 from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import MovedThreshold
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
@@ -74,7 +75,6 @@ RENAMED = {
     "text": ("sources",),
     "retrieval": ("folder", "documents"),
     "labeled": ("path",),
-    "device": ("encode_options",),
     "query_column": ("column",),
     "ranks": ("file",),
 }
@@ -90,14 +90,12 @@ OTHERS = frozenset(
     }
 )
 """Arguments that have the name of an option and another meaning."""
-CALLED = {"simcse": "SimCSELoss", "dclr": "DCLRLoss", "slt-fai": "SLTFAILoss", "paser": "PaSeRLoss"}
-CALLED |= {"whitening": "whitening", "sif": "SIFPooling.attach"}
+CALLED = LOSSES | {"whitening": "whitening", "sif": "SIFPooling.attach"}
 CALLED |= {"repal": "RepALPostProcessor.attach"}
 """What an objective or a method calls."""
 READ = "--column body"
-ENCODE = "--batch-size 7 --device a --device b --prompt 'query: '"
+ENCODE = "--batch-size 7 --prompt 'query: '"
 RUN = f"{READ} -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --resume --overwrite --quiet"
-ENCODED: dict[str, Any] = {"device": {"encode_options": {"device": ["a", "b"], "prompt": "query: "}}, "prompt": {}}
 
 LINES: dict[str, dict[str, dict[str, Any]]] = {
     f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --batch-size 7"
@@ -180,15 +178,12 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "layers": {"path": "enc", "layers": 1},
     },
     f"refine whitening enc text.csv {READ} {ENCODE} --output there --set dimensions=3 --overwrite": {
-        **ENCODED,
+        "prompt": {"encode_options": {"prompt": "query: "}},
         "set_": {"dimensions": 3},
         "text": {"sources": ["text.csv"], "sentences": TEXT},
     },
     "refine sif enc text.csv -o there --json": {"text": {"corpus": TEXT}},
-    "refine repal enc text.csv -o there --device cpu --set lambda_1=0": {
-        "set_": {"lambda_1": 0.0, "lambda_2": 1.0},
-        "device": {"encode_options": {"device": "cpu"}},
-    },
+    "refine repal enc text.csv -o there --set lambda_1=0": {"set_": {"lambda_1": 0.0, "lambda_2": 1.0}},
     "repal tune enc --sts D --dev-set X --output there --overwrite --sentence-term-only": {
         "sts": {"source": "D"},
         "dev_set": {"name": "X"},
@@ -198,7 +193,6 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "sts": {"source": "D", "name": "stsb_dev"},
         "by_subset": {"groups": PAIRS.subsets},
     },
-    "repal evaluate enc --sts D --sets X --sets Y --json": {"sts": {"source": "D"}, "sets": {"names": ["X", "Y"]}},
 }
 """Command lines, and what an option becomes that does not arrive under its name: arguments with their values."""
 
@@ -281,7 +275,7 @@ def calls(run, monkeypatch):
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     on("st_extras.training:train_encoder", lambda model, loss, **_: (loss(model), run)[1])
     on("st_extras.training:save_model")
-    for name in ("SimCSELoss", "ConSERTLoss", "DCLRLoss", "SLTFAILoss", "PaSeRLoss"):
+    for name in LOSSES.values():
         on(f"st_extras.losses:{name}.__init__")
     on("st_extras.losses:epochs_to_steps", 1)
     # adaptation and search

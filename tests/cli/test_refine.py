@@ -39,7 +39,7 @@ def test_a_refined_encoder_is_not_trained(run):
 
 
 @pytest.mark.slow
-def test_repal_tuned_and_scored(run, inputs):
+def test_repal_tuned(run, inputs):
     assert run("refine", "repal", "ENC", "TEXT", "-o", "fitted", "--set", "lambda_2=0.2")[0] == 0
     before = st_extras.load("fitted")[-1]
     assert (before.lambda_1, before.lambda_2, before.corpus_size) == (0.5, 0.2, 8)
@@ -47,11 +47,7 @@ def test_repal_tuned_and_scored(run, inputs):
     assert code == 0, err
     found = json.loads(out)
     assert (found["spearman"] >= found["plain"], found["lambda_2"]) == (True, 0)
-    code, out, err = run("repal", "evaluate", "tuned", "--sts", "STS", "--sets", "stsb_dev", "--json")
-    assert code == 0, err
-    columns = json.loads(out)
     model = st_extras.load("tuned")
-    for name, state in (("RepAL", model), ("plain", RepALPostProcessor.detach(model))):
+    for name, state in (("spearman", model), ("plain", RepALPostProcessor.detach(model))):
         again = sts_evaluator("stsb_dev", inputs)(state)["stsb_dev_spearman_cosine"]
-        assert columns[name]["stsb_dev"] == pytest.approx(100 * again)
-    assert columns["plain"]["stsb_dev"] == pytest.approx(found["plain"], abs=1e-3)
+        assert found[name] == pytest.approx(100 * again, abs=1e-3)
