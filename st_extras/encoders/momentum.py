@@ -170,6 +170,7 @@ def _copy_module(module: _Module) -> _Module:
                 f"model holds a SentenceTransformer named {name!r}, which the trainer would replace by the trained "
                 "model in the momentum copy: give that attribute another name."
             )
+        # torch names no way to copy a module without its hooks, which would then run for the original
         hooks = [own for kind, own in vars(child).items() if "_hooks" in kind and isinstance(own, dict)]
         memo.update((id(own), OrderedDict()) for own in hooks)
         memo.update((id(child.__dict__[kind]), child.__dict__[kind]) for kind in _SHARED if kind in child.__dict__)

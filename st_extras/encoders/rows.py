@@ -82,6 +82,7 @@ def try_stack_columns(columns: Sequence[Features], views: int = 2) -> Features |
     """
     if len(columns) == 1:
         return stack_rows([columns[0]] * views)
+    # as Sentence Transformers' own losses merge their columns; it names no public function for it
     merged: Features | None = merge_feature_batches([dict(column) for column in columns])
     return merged
 

@@ -23,7 +23,7 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
         ValueError: if there is none.
     """
     inner = model
-    while not isinstance(inner, SentenceTransformer):
+    while not isinstance(inner, SentenceTransformer):  # torch.compile's wrapper has no public name for what it wraps
         following = getattr(inner, "module", None) or getattr(inner, "_orig_mod", None)
         if following is None:
             raise ValueError(f"model must be a SentenceTransformer or a wrapper of one, got {type(model).__name__}.")

@@ -16,7 +16,6 @@ from st_extras.text.words import Span
 
 POOLED = "pooled_copies"
 """Feature key: present if the copies are the texts' own token embeddings, their keywords left out of the mask."""
-_PROBE = "\ue000st-extras\ue000"
 
 
 class MaskedCopyPooling(Pooling):
@@ -90,21 +89,20 @@ def copy_pooling(pooling: Any) -> Any:
 
 
 def check_offsets(encoder: Transformer) -> None:
-    """Check that the tokenizer knows which characters its tokens stand for, and where in a template a text is.
+    """Check that the tokenizer knows which characters of a text its tokens stand for.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if it does not, or a template around the text has characters of its own.
     """
     tokenizer: Any = encoder.tokenizer
     if not tokenizer.is_fast or not isinstance(encoder.processor, PreTrainedTokenizerBase):
         raise ValueError('redundancy must be "encoder" for a slow tokenizer or one inside a processor, got "pooled".')
-    text_place(encoder, None, {})
+    if "message" in encoder.modality_config:
+        raise ValueError('redundancy must be "encoder" for a model with a prompt or chat template, got "pooled".')
 
 
 def tokens_of_spans(
-    encoder: Transformer,
     tokenize: Callable[..., dict[str, Any]],
-    texts: Sequence[str],
     spans: Sequence[Sequence[Span]],
     prompt: str | None,
     kwargs: dict[str, Any],
@@ -112,9 +110,7 @@ def tokens_of_spans(
     """Tokenize B texts, and find the tokens that stand for characters of the spans.
 
     Args:
-        encoder: the encoder that tokenizes, for its template.
-        tokenize: its ``preprocess`` of ``texts`` with ``prompt``.
-        texts: the texts.
+        tokenize: an encoder's ``preprocess`` of the texts with ``prompt``.
         spans: the (start, end) characters of each text's keywords.
         prompt: the text that ``tokenize`` puts before each text, if any.
         kwargs: further arguments of ``tokenize``.
@@ -126,48 +122,10 @@ def tokens_of_spans(
     options = {**given, "text": {**given.get("text", {}), "return_offsets_mapping": True}}
     features = tokenize(processing_kwargs=options, **kwargs)
     offsets = features.pop("offset_mapping")  # (B, L, 2)
-    bounds = torch.zeros(len(texts), max(1, *map(len, spans)), 2, dtype=offsets.dtype)  # (B, S, 2)
-    before, stripped = text_place(encoder, prompt, given)
-    for row, (text, found) in enumerate(zip(texts, spans, strict=True)):
+    bounds = torch.zeros(len(spans), max(1, *map(len, spans)), 2, dtype=offsets.dtype)  # (B, S, 2)
+    for row, found in enumerate(spans):
         if found:
-            cut_off = len(text) - len(text.lstrip()) if stripped else 0
-            bounds[row, : len(found)] = torch.tensor(found) + before - cut_off
+            bounds[row, : len(found)] = torch.tensor(found) + len(prompt or "")
     starts, ends = offsets.unsqueeze(2).unbind(-1)  # (B, L, 1)
-    inside = ((starts < bounds[:, None, :, 1]) & (ends > bounds[:, None, :, 0]) & (starts < ends)).any(dim=-1)
-    if features.get("modality") == "message" and offsets.shape[1] >= (encoder.max_seq_length or 0):
-        # in texts that are too long, Sentence Transformers writes the template's end over the last tokens of the text
-        cut = {**options, "chat_template": {**given.get("chat_template", {}), "restore_suffix": False}}
-        inside &= features["input_ids"] == tokenize(processing_kwargs=cut, **kwargs)["input_ids"]
-    return features, inside
-
-
-def text_place(encoder: Transformer, prompt: str | None, options: dict[str, Any]) -> tuple[int, bool]:
-    """Return the number of characters before a text in what is tokenized: of a prompt, or a template's beginning.
-
-    Returns:
-        The number, and whether the template cuts off white space at the beginning of the text.
-
-    Raises:
-        ValueError: if the template does more than that to a text.
-    """
-    if "message" not in encoder.modality_config:
-        return len(prompt or ""), False
-    plain, spaced = (_render_by_template(encoder, gap + _PROBE + gap, prompt, options) for gap in ("", "  "))
-    before = plain.find(_PROBE)
-    moved = spaced.find(_PROBE) - before
-    if before < 0 or moved not in (0, 2) or plain.count(_PROBE) > 1:
-        raise ValueError(
-            'redundancy must be "encoder" for a chat template that changes or repeats the text, got "pooled".'
-        )
-    return before, moved == 0
-
-
-def _render_by_template(encoder: Transformer, text: str, prompt: str | None, options: dict[str, Any]) -> str:
-    """Return a text as its template renders it."""
-    formatter = encoder.input_formatter
-    messages = formatter.batch_to_message("text", {"text": [text]})[1]["message"]
-    if prompt:
-        messages = formatter.prepend_prompt_to_messages(messages, prompt)
-    settings = {name: value for name, value in options.get("chat_template", {}).items() if name != "restore_suffix"}
-    rendered = encoder.processor.apply_chat_template(messages, tokenize=False, **settings)
-    return str(rendered[0])
+    inside = (starts < bounds[:, None, :, 1]) & (ends > bounds[:, None, :, 0]) & (starts < ends)
+    return features, inside.any(dim=-1)

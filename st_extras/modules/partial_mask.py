@@ -54,9 +54,9 @@ class PartialMaskTransformer(Transformer):
 
     Works with:
         Any encoder that starts with a ``Transformer`` or a Router over one, with any pooling. Prompts and chat
-        templates are never masked. Inputs are padded, never flattened. ``redundancy="pooled"`` needs a fast tokenizer,
-        and a chat template that changes no more of a text than the white space around it. Inputs must be strings.
-        Refused: a subclass of ``Transformer``, training, and saving with a callable extractor.
+        templates are never masked. Inputs are padded, never flattened. ``redundancy="pooled"`` needs a fast tokenizer.
+        Inputs must be strings. Refused: a subclass of ``Transformer``, training, saving with a callable extractor, and
+        ``redundancy="pooled"`` with a prompt template or a chat template.
 
     Differs from the paper:
         ``redundancy="pooled"`` and ``on_missing_mask="delete"`` are ours. Decided here, because the paper does not say:
@@ -163,7 +163,7 @@ class PartialMaskTransformer(Transformer):
             return {**super().preprocess(texts, prompt=prompt, **kwargs), _COPIES: True}
         spans = [keyword_spans(text, self.extractor) for text in inputs]
         tokenize = functools.partial(super().preprocess, list(inputs), prompt=prompt)
-        features, keyword_tokens = tokens_of_spans(self, tokenize, inputs, spans, prompt, kwargs)
+        features, keyword_tokens = tokens_of_spans(tokenize, spans, prompt, kwargs)
         return {**features, _KEYWORD_TOKENS: keyword_tokens}
 
     def _should_flatten_inputs(self, *args: Any, **kwargs: Any) -> bool:

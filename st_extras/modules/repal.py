@@ -54,8 +54,8 @@ class RepALPostProcessor(Module):
         Any model that starts with a ``Transformer`` or a Router whose routes share one (its default route encodes the
         corpus), with any pooling and Dense or whitening after it; prompts and chat templates (never masked),
         multi-process encoding, every evaluator. A tokenizer without a mask token needs ``on_missing_mask="delete"``.
-        Refused: static embeddings, a subclass of ``Transformer``, inputs that are not strings, training, and saving
-        with a callable as ``keywords``.
+        Refused: static embeddings, a subclass of ``Transformer``, inputs that are not strings, training, saving with a
+        callable as ``keywords``, and ``redundancy="pooled"`` with a prompt template or a chat template.
 
     Differs from the paper:
         ``redundancy="pooled"`` is ours: f(x*) is approximated by pooling the tokens of the first pass that belong to no

@@ -5,7 +5,6 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import batch_to_device
 
-from st_extras.encoders import load_encoder
 from st_extras.encoders.loading import with_pooling
 from tests.modules.cases import LAMBDA_1, attach, reference
 
@@ -20,14 +19,14 @@ TEXTS = ["a cat sat on the mat", "  the dog ran ", "on the in a", "a"]
 def make_chat(make_encoder, tmp_path):
     """An encoder whose texts go through a template that itself holds the words that are keywords in a text."""
 
-    def build(content: str = "", side: str = "right", max_seq_length: int = 40) -> SentenceTransformer:
-        model = make_encoder(dropout=0.0, max_seq_length=max_seq_length)
+    def build(content: str = "", side: str = "right") -> SentenceTransformer:
+        model = make_encoder(dropout=0.0, max_seq_length=40)
         model.tokenizer.chat_template = TURNS.replace("CONTENT", f"message['content'] {content}")
         model.transformers_model.save_pretrained(tmp_path)
         model.tokenizer.save_pretrained(tmp_path)
         model = with_pooling(SentenceTransformer(str(tmp_path)), "mean")
         assert "message" in model[0].modality_config
-        model.max_seq_length, model.tokenizer.padding_side = max_seq_length, side
+        model.max_seq_length, model.tokenizer.padding_side = 40, side
         return model
 
     return build
@@ -50,9 +49,15 @@ def test_exact_redundancy_masks_the_text_and_not_its_template(make_chat):
     assert np.abs(attached.encode(TEXTS, prompt=prompt, batch_size=1) - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize(("content", "prompt", "side"), [("", None, "right"), ("| trim", "the cat: ", "left")])
-def test_pooled_redundancy_finds_the_text_in_its_template(make_chat, content, prompt, side):
-    model = make_chat(content, side)
+def test_a_template_is_refused_for_pooled_redundancy(make_chat):
+    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a model with a prompt or chat template'):
+        attach(make_chat(), redundancy="pooled")
+
+
+@pytest.mark.parametrize(("prompt", "side"), [(None, "right"), ("the cat: ", "left")])
+def test_pooled_redundancy_finds_the_keywords_after_a_prompt(make_encoder, prompt, side):
+    model = make_encoder(dropout=0.0, max_seq_length=40)
+    model.tokenizer.padding_side = side
     attached = attach(model, redundancy="pooled", lambda_2=0.0, corpus=None)
     assert hidden(attached, TEXTS, prompt) == [["cat", "sat", "mat"], ["dog", "ran"], [], []]
     features = batch_to_device(model.preprocess(TEXTS, prompt=prompt), model.device)
@@ -64,24 +69,3 @@ def test_pooled_redundancy_finds_the_text_in_its_template(make_chat, content, pr
         for some in (shown, shown & ~flags)
     )
     assert np.abs(attached.encode(TEXTS, prompt=prompt) - (plain - LAMBDA_1 * rest)).max() < 1e-5
-
-
-def test_the_end_of_a_template_written_over_a_cut_text_is_no_keyword(make_chat):
-    attached = attach(make_chat(max_seq_length=16), redundancy="pooled", lambda_2=0.0, corpus=None)
-    texts = ["the old " + "dog " * 20, "a cat"]
-    seen = attached.tokenizer.decode(attached.preprocess(texts)["input_ids"][0])
-    assert seen.endswith("man.")
-    assert hidden(attached, texts) == [["dog"] * seen.count("dog"), ["cat"]]
-
-
-@pytest.mark.parametrize("content", ["| upper", "~ message['content']"])
-def test_a_template_that_changes_the_text_is_refused_for_pooled_redundancy(make_chat, content):
-    with pytest.raises(ValueError, match=r'^redundancy must be "encoder" for a chat template'):
-        attach(make_chat(content), redundancy="pooled")
-
-
-def test_a_prompt_template_holds_no_keyword(make_encoder, tmp_path):
-    make_encoder(max_seq_length=30).save(str(tmp_path))
-    model = load_encoder(tmp_path, pooling="mean", prompt_template='the cat "{}" is a man: "')
-    attached = attach(model, redundancy="pooled", keywords="rake", lambda_2=0.0, corpus=None)
-    assert hidden(attached, ["the dog ran"]) == [["dog", "ran"]]

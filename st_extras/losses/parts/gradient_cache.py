@@ -98,6 +98,9 @@ class GradientCache(gradcache.CachedLossMixin):
     So gradients equal those of one pass over the same mini-batches, at the price of a second forward pass. The
     projection head belongs to that pass.
 
+    The order of these steps is that of Sentence Transformers' cached losses, by the mixin that they share: it is not in
+    its documentation, but MatryoshkaLoss works with losses that have it.
+
     Args:
         loss: the loss. MatryoshkaLoss replaces its ``calculate_loss``, so it is called through the loss.
         columns: the batch: (B, ...) features of the sentence, or of the sentence and its positive.
