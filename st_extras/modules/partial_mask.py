@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from st_extras.checks import check_choice
 from st_extras.encoders.structure import check_mask_token
 from st_extras.modules.masked_pooling import POOLED, MaskedCopyPooling, check_offsets, copy_pooling, tokens_of_spans
-from st_extras.modules.pipeline import OF_THE_HUB, first_encoder, replace_modules, shared_module
+from st_extras.modules.pipeline import OF_THE_HUB, shared_module
 from st_extras.text.keywords import Extractor, build_extractor, extractor_config, keyword_spans
 from st_extras.text.words import replace_spans
 
@@ -53,10 +53,10 @@ class PartialMaskTransformer(Transformer):
         **kwargs: as for ``Transformer``.
 
     Works with:
-        Any encoder that starts with a ``Transformer`` or a Router over one, with any pooling. Prompts and chat
-        templates are never masked. Inputs are padded, never flattened. ``redundancy="pooled"`` needs a fast tokenizer.
-        Inputs must be strings. Refused: a subclass of ``Transformer``, training, saving with a callable extractor, and
-        ``redundancy="pooled"`` with a prompt template or a chat template.
+        Any encoder that starts with a ``Transformer``, with any pooling. Prompts and chat templates are never masked.
+        Inputs are padded, never flattened. ``redundancy="pooled"`` needs a fast tokenizer. Inputs must be strings.
+        Refused: a subclass of ``Transformer``, training, saving with a callable extractor, and ``redundancy="pooled"``
+        with a prompt template or a chat template.
 
     Differs from the paper:
         ``redundancy="pooled"`` and ``on_missing_mask="delete"`` are ours. Decided here, because the paper does not say:
@@ -217,12 +217,12 @@ class PartialMaskTransformer(Transformer):
 def masking_modules(
     modules: Sequence[nn.Module], extractor: Extractor, redundancy: str, on_missing_mask: str
 ) -> list[nn.Module]:
-    """Return ``modules`` with an encoder that makes masked copies in place of theirs, in the routes of a Router too.
+    """Return ``modules`` with an encoder that makes masked copies in place of theirs.
 
     Raises:
         ValueError: if the modules do not start with a ``Transformer``, or a setting does not fit them.
     """
-    first = first_encoder(modules)
+    first = next(iter(modules), None)
     if type(first) is not Transformer:
         raise ValueError(
             f"model must start with Sentence Transformers' own Transformer module, got {type(first).__name__}: use "
@@ -230,13 +230,15 @@ def masking_modules(
         )
     masking = shared_module(first, PartialMaskTransformer)
     masking.configure(extractor, redundancy, on_missing_mask)
+    if redundancy == "pooled":
+        modules = [copy_pooling(module) if isinstance(module, Pooling) else module for module in modules]
+    return [masking, *modules[1:]]
 
-    def replacement(module: nn.Module) -> Any:
-        if module is first:
-            return masking
-        return copy_pooling(module) if redundancy == "pooled" and isinstance(module, Pooling) else module
 
-    return replace_modules(modules, replacement)
+def masking_encoder(modules: Sequence[nn.Module]) -> PartialMaskTransformer | None:
+    """Return the first of the modules if it makes masked copies; None if it does not."""
+    first = next(iter(modules), None)
+    return first if isinstance(first, PartialMaskTransformer) else None
 
 
 def plain_modules(modules: Sequence[nn.Module]) -> list[nn.Module]:
@@ -249,7 +251,7 @@ def plain_modules(modules: Sequence[nn.Module]) -> list[nn.Module]:
             return Pooling(module.embedding_dimension, module.pooling_mode, module.include_prompt)
         return module
 
-    return replace_modules(modules, plain)
+    return [plain(module) for module in modules]
 
 
 def joined_modules(modules: Sequence[nn.Module]) -> list[nn.Module]:
@@ -258,12 +260,12 @@ def joined_modules(modules: Sequence[nn.Module]) -> list[nn.Module]:
     Raises:
         ValueError: if the modules do not start with a ``PartialMaskTransformer``.
     """
-    first, joined = first_encoder(modules), _JoinedParts()
-    if not isinstance(first, PartialMaskTransformer):
+    first, joined = masking_encoder(modules), _JoinedParts()
+    if first is None:
         raise ValueError("the model has no PartialMaskTransformer: build it with RepALPostProcessor.attach.")
     always = shared_module(first, PartialMaskTransformer)
     always.make_copies_for(joined)
-    return [*replace_modules(modules, lambda module: always if module is first else module), joined]
+    return [always, *modules[1:], joined]
 
 
 class _JoinedParts(nn.Module):

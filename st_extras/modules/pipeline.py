@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -92,32 +92,6 @@ def split_before_normalize(model: SentenceTransformer) -> tuple[list[nn.Module],
     while cut and isinstance(modules[cut - 1], Normalize):
         cut -= 1
     return modules[:cut], modules[cut:]
-
-
-def first_encoder(modules: Sequence[Any]) -> Any:
-    """Return the module that reads the texts, also inside a Router's first route; None without modules."""
-    first: Any = next(iter(modules), None)
-    routes: list[Any] = list(first.sub_modules.values()) if isinstance(first, Router) else []
-    return routes[0][0] if routes else first
-
-
-def replace_modules(modules: Sequence[nn.Module], replacement: Callable[[Any], nn.Module]) -> list[nn.Module]:
-    """Return the replacement of each module, once for a module that stands in several routes of a Router."""
-    done: dict[int, nn.Module] = {}
-
-    def replace(module: Any) -> nn.Module:
-        if id(module) not in done:
-            done[id(module)] = replace_in_routes(module) if isinstance(module, Router) else replacement(module)
-        return done[id(module)]
-
-    def replace_in_routes(router: Any) -> nn.Module:
-        twin: nn.Module = shared_module(router, type(router))
-        twin.sub_modules = nn.ModuleDict(
-            {name: nn.Sequential(*map(replace, route)) for name, route in router.sub_modules.items()}
-        )
-        return twin
-
-    return [replace(module) for module in modules]
 
 
 def shared_module(module: Any, cls: Any) -> Any:

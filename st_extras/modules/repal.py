@@ -51,11 +51,11 @@ class RepALPostProcessor(Module):
         corpus_mean: (D,), the mean embedding of the sentences that it was fitted on.
 
     Works with:
-        Any model that starts with a ``Transformer`` or a Router whose routes share one (its default route encodes the
-        corpus), with any pooling and Dense or whitening after it; prompts and chat templates (never masked),
-        multi-process encoding, every evaluator. A tokenizer without a mask token needs ``on_missing_mask="delete"``.
-        Refused: static embeddings, a subclass of ``Transformer``, inputs that are not strings, training, saving with a
-        callable as ``keywords``, and ``redundancy="pooled"`` with a prompt template or a chat template.
+        Any model that starts with a ``Transformer``, with any pooling and Dense or whitening after it; prompts and chat
+        templates (never masked), multi-process encoding, every evaluator. A tokenizer without a mask token needs
+        ``on_missing_mask="delete"``. Refused: a Router of encoders, static embeddings, a subclass of ``Transformer``,
+        inputs that are not strings, training, saving with a callable as ``keywords``, and ``redundancy="pooled"`` with
+        a prompt template or a chat template.
 
     Differs from the paper:
         ``redundancy="pooled"`` is ours: f(x*) is approximated by pooling the tokens of the first pass that belong to no
@@ -111,10 +111,8 @@ class RepALPostProcessor(Module):
     @property
     def card_settings(self) -> dict[str, Any]:
         """The settings that the model card names: this module's, and how the copies are masked."""
-        first = pipeline.first_encoder(list(self.__dict__.get("_model") or []))
-        return self.get_config_dict() | (
-            first.masking if isinstance(first, partial_mask.PartialMaskTransformer) else {}
-        )
+        masking = partial_mask.masking_encoder(list(self.__dict__.get("_model") or []))
+        return self.get_config_dict() | ({} if masking is None else masking.masking)
 
     @staticmethod
     def attach(
@@ -185,13 +183,13 @@ class RepALPostProcessor(Module):
             raise ValueError(
                 "model must not have RepALPostProcessor attached already: RepALPostProcessor.detach removes it."
             )
-        if isinstance(pipeline.first_encoder(before), partial_mask.PartialMaskTransformer):
+        if partial_mask.masking_encoder(before) is not None:
             return
         masking = self._masking | {"extractor": build_extractor(self._masking["keywords"])}
         del masking["keywords"]
         for place, module in enumerate(partial_mask.masking_modules(before, **masking)):
             model[place] = module
-        pipeline.first_encoder(list(model)).make_copies_for(self)
+        model[0].make_copies_for(self)
 
     def fit(
         self,
@@ -216,9 +214,9 @@ class RepALPostProcessor(Module):
             ValueError: if there are no sentences, or an embedding is not finite (the error names the sentence).
         """
         texts, before = iterate_sentences(sentences), pipeline.modules_before(self)
-        first = pipeline.first_encoder(before)
-        if self.wants_masked_copies and isinstance(first, partial_mask.PartialMaskTransformer):
-            texts = first.watch_keywords(texts)
+        masking = partial_mask.masking_encoder(before)
+        if self.wants_masked_copies and masking is not None:
+            texts = masking.watch_keywords(texts)
         plain = partial_mask.plain_modules(before)
         encoder = pipeline.part_of_model(pipeline.model_of(self), plain)
         statistics = CorpusStatistics.gather(encoder, texts, batch_size, show_progress_bar, encode_options)
@@ -237,8 +235,8 @@ class RepALPostProcessor(Module):
         self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
-        modules = partial_mask.joined_modules(pipeline.modules_before(self))
-        sentences = pipeline.first_encoder(modules).watch_keywords(iterate_sentences(sentences))
+        modules: list[Any] = partial_mask.joined_modules(pipeline.modules_before(self))
+        sentences = modules[0].watch_keywords(iterate_sentences(sentences))
         joined = pipeline.part_of_model(pipeline.model_of(self), modules)
         (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
         embeddings, redundant = both.float().chunk(2, dim=1)

@@ -12,7 +12,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_extras.modules import RepALPostProcessor, load
 from tests.helpers import Recorder
 from tests.modules.cases import LAMBDA_1, LAMBDA_2, TEXTS, attach, pairs_and_scores, reference, reference_mask, watch
-from tests.modules.test_routers import routed
 
 # --- equation 3 ---
 
@@ -166,13 +165,6 @@ def test_the_constructor_makes_the_same_model_as_attach(still_encoder, tmp_path,
     assert np.array_equal(still_encoder.encode(TEXTS), before), "the given model stays plain"
     built.save(str(tmp_path))
     assert np.array_equal(load(str(tmp_path), device="cpu").encode(TEXTS), built.encode(TEXTS))
-
-
-def test_the_constructor_on_a_router(still_encoder):
-    router, options = routed(still_encoder), {"lambda_1": LAMBDA_1, "keywords": "rake", "redundancy": "pooled"}
-    built = SentenceTransformer(modules=[router[0], RepALPostProcessor(16, **options), router[1]], device="cpu")
-    assert np.array_equal(built.encode(TEXTS), attach(router, lambda_2=0.0, **options).encode(TEXTS))
-    assert [type(part) for part in router[0].sub_modules["query"]] == [Transformer, Pooling]
 
 
 def test_two_of_them_are_refused(still_encoder):
