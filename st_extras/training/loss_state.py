@@ -85,13 +85,13 @@ class LossStateCallback(TrainerCallback):
         owned = [name for name, value in state.items() if isinstance(value, nn.Parameter)]
         check_sharding(vars(trainer.args), losses, owned)
         # No event tells a callback that a checkpoint is loaded, nor which: the path is an argument of train() alone.
-        load = trainer._load_from_checkpoint
+        load = trainer._load_from_checkpoint  # noqa: SLF001
 
         def load_with_loss_state(resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
             callback.restore(resume_from_checkpoint)
             load(resume_from_checkpoint, *args, **kwargs)
 
-        trainer._load_from_checkpoint = load_with_loss_state  # type: ignore[method-assign, assignment]
+        trainer._load_from_checkpoint = load_with_loss_state  # type: ignore[method-assign, assignment]  # noqa: SLF001
         log_instruments(trainer)
         trainer.add_callback(callback)
         for module in chain.from_iterable(loss.modules() for loss in losses):

@@ -158,8 +158,8 @@ def _checkpoint_only_what_is_trained(trainer: SentenceTransformerTrainer) -> Non
             raise ValueError(f"{resume_from_checkpoint!r} must hold the weights that are trained now, got others.")
         own.load_state_dict(stored, strict=False)
 
-    trainer._save = save  # type: ignore[method-assign]
-    trainer._load_from_checkpoint = load  # type: ignore[method-assign, assignment]
+    trainer._save = save  # type: ignore[method-assign]  # noqa: SLF001
+    trainer._load_from_checkpoint = load  # type: ignore[method-assign, assignment]  # noqa: SLF001
 
 
 def run_training(
@@ -193,7 +193,7 @@ def run_training(
     watch = DivergenceCallback(loss)
     trainer.add_callback(watch)
     # Loading a checkpoint into the model in place is private to the trainer, and so is where it puts LoRA's weights.
-    load: Any = trainer._load_from_checkpoint
+    load: Any = trainer._load_from_checkpoint  # noqa: SLF001
     if ended:  # the trainer would train one more step
         trainer.state = state
         load(str(checkpoint))
