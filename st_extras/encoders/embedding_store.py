@@ -93,12 +93,14 @@ class EmbeddingStore:
         """
         options: dict[str, Any] = {"convert_to_tensor": True, "show_progress_bar": False}
         encode = partial(encode_as, model, route) if route else model.encode
-        known = "" if self.folder is None or not texts else _known_encoder(self.folder, model, route)
+        encoder_name = "" if self.folder is None or not texts else _name_of_encoder(self.folder, model, route)
         encoded: list[Tensor] = []
         with tqdm(total=len(texts), unit=" texts", desc=label, disable=not show_progress_bar) as bar:
             for first in range(0, len(texts), PART):
                 part = list(texts[first : first + PART])
-                path = None if self.folder is None else self.folder / f"{digest([known, route, *part])}.safetensors"
+                path = (
+                    None if self.folder is None else self.folder / f"{digest([encoder_name, route, *part])}.safetensors"
+                )
                 embeddings = _stored(path, len(part))
                 if embeddings is None:
                     if time.perf_counter() > deadline:
@@ -129,7 +131,7 @@ class EmbeddingStore:
             self.folder.rmdir()
 
 
-def _known_encoder(folder: Path, model: SentenceTransformer, route: Route) -> str:
+def _name_of_encoder(folder: Path, model: SentenceTransformer, route: Route) -> str:
     """Return the name of an encoder in the folder; of a new one, the fingerprint is written there."""
     fingerprint = EncoderFingerprint.of(model, route=route)
     for path in sorted(folder.glob("*.json")):

@@ -69,7 +69,7 @@ class EncoderFingerprint:
             return f"max_seq_length {self.max_seq_length} here and {other.max_seq_length} there"
         if self.probes.shape != other.probes.shape:
             return f"embeddings of {self.probes.shape[1]} dimensions here and {other.probes.shape[1]} there"
-        return difference(self.probes, other.probes, self.dtype, other.dtype)
+        return embedding_difference(self.probes, other.probes, self.dtype, other.dtype)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fingerprint as JSON can hold it."""
@@ -81,7 +81,7 @@ class EncoderFingerprint:
         return cls(content["prompt"], content["max_seq_length"], torch.tensor(content["probes"]), content["dtype"])
 
 
-def difference(embeddings: Tensor, others: Tensor, *dtypes: str) -> str | None:
+def embedding_difference(embeddings: Tensor, others: Tensor, *dtypes: str) -> str | None:
     """Return how far embeddings of the same texts are apart, as text for a message; None if one encoder made both.
 
     Args:

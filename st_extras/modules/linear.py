@@ -184,7 +184,9 @@ def whitening(
     """
     epsilon, size = check_weight("epsilon", epsilon), embedding_dimension(model)
     dimensions = size if dimensions is None else check_count("dimensions", dimensions, 1, size)
-    statistics = _statistics(model, sentences, batch_size, show_progress_bar, encode_options)
+    statistics = CorpusStatistics.compute(
+        model, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar, encode_options=encode_options
+    )
     transform = whitening_transform(statistics, epsilon, dimensions)
     line = _fitted_line("Whitening", statistics.count, epsilon=epsilon, dimensions=dimensions)
     return add_linear(model, transform, method="Whitening", line=line, citation=CITATIONS["su2021whitening"])
@@ -275,7 +277,9 @@ def all_but_the_top(
     size = embedding_dimension(model)
     components = min(size - 1, max(1, round(size / 100))) if components is None else components
     components = check_count("components", components, 0, size - 1)
-    statistics = _statistics(model, sentences, batch_size, show_progress_bar, encode_options)
+    statistics = CorpusStatistics.compute(
+        model, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar, encode_options=encode_options
+    )
     transform = all_but_the_top_transform(statistics, components)
     line = _fitted_line("All-but-the-top", statistics.count, components=components)
     return add_linear(model, transform, method="All-but-the-top", line=line, citation=CITATIONS["mu2018allbutthetop"])
@@ -459,19 +463,3 @@ def embed_filter_matrix(unembedding: Tensor, edge: float) -> Tensor:
     vectors: Tensor = torch.linalg.eigh(gram).eigenvectors
     left_out = round(edge * len(vectors))
     return vectors[:, left_out : len(vectors) - left_out]
-
-
-def _statistics(
-    model: SentenceTransformer,
-    sentences: Iterable[str],
-    batch_size: int,
-    show_progress_bar: bool,
-    encode_options: Mapping[str, Any] | None,
-) -> CorpusStatistics:
-    return CorpusStatistics.compute(
-        model,
-        sentences,
-        batch_size=batch_size,
-        show_progress_bar=show_progress_bar,
-        encode_options=encode_options,
-    )

@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.checks import check_bool, check_count, check_instance, check_not_negative, check_rows, check_strings
 from st_extras.encoders.embedding_store import PART, EmbeddingStore
-from st_extras.encoders.fingerprint import EncoderFingerprint, difference
+from st_extras.encoders.fingerprint import EncoderFingerprint, embedding_difference
 from st_extras.encoders.passages import PASSAGE_WORDS, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import encode_as, prompt_for
 from st_extras.files import digest, one_writer
@@ -446,7 +446,9 @@ class HybridSearch:
         encoded = encode_as(self.model, "document", texts, convert_to_tensor=True, show_progress_bar=False)
         stored = torch.from_numpy(earlier.embeddings[rows[kept]])
         again = torch.from_numpy(comparable(self.model, encoded))
-        if other := difference(stored, again, earlier.encoder.dtype, str(encoded.dtype).removeprefix("torch.")):
+        if other := embedding_difference(
+            stored, again, earlier.encoder.dtype, str(encoded.dtype).removeprefix("torch.")
+        ):
             raise ValueError(f"model must be the encoder that made the search, got another ({other}): make it again.")
 
     def _encoded(
