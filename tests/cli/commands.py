@@ -1,9 +1,10 @@
 """Every command with the arguments that it needs, and every option of every command."""
 
 import functools
+import inspect
 import shlex
 from collections.abc import Iterator
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import typer
 
@@ -31,8 +32,9 @@ def parameters(name: str) -> list[Any]:
 @functools.cache
 def types(name: str) -> dict[str, set[Any]]:
     """The types of a command's parameters: {int, NoneType}."""
-    hints = get_type_hints(command(name).callback)
-    return {parameter: {*get_args(hint)} or {hint} for parameter, hint in hints.items()}
+    signature = inspect.signature(command(name).callback, eval_str=True)
+    hints = {name: getattr(one.annotation, "__origin__", None) for name, one in signature.parameters.items()}
+    return {name: {*get_args(hint)} or {hint} for name, hint in hints.items()}
 
 
 def parsed(line: str) -> dict[str, Any]:

@@ -115,7 +115,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "train slt-fai enc text.csv -o there --set base_loss=dclr --set mask_ratio=0.3 --batch-size 7": {
         "objective": {"frequency_table": TABLE, "tokenizer": Model.tokenizer},
         "set_": {"mask_ratio": 0.3, "called": "DCLRLoss"},
-        "batch_size": {"epochs": 0.1, "batch_size": 7},
+        "batch_size": {"batch_size": 7},
     },
     "train slt-fai enc text.csv -o there --set base_loss=consert": {"set_": {"epochs": 0.5, "called": "ConSERTLoss"}},
     "train paser enc text.csv -o there --set kinds=NP+VP --set top_k=5 --seed 13": {
@@ -377,6 +377,22 @@ def test_defaults_are_those_of_python(run, calls, line):
         for name in {*arguments} - given:
             default = calls.defaults.get((call, name), inspect.Parameter.empty)
             assert default is inspect.Parameter.empty or arguments[name] in (default, {}), (call, name)
+
+
+@pytest.mark.parametrize(
+    ("command", "job"), [("train simcse", "train_encoder"), ("adapt", "adapt"), ("adapt-search", "adapt_search")]
+)
+def test_the_output_is_checked_for_the_job_that_will_save_there(run, calls, command, job):
+    found = ran(run, calls, f"{command} enc text.csv -o there --resume --overwrite").seen
+    checked = [given for call, given in found if call == "check_output"]
+    assert checked == [{"output": Path("there"), "job": job, "resume": True, "overwrite": True}]
+
+
+def test_the_warm_up_follows_text_and_batch_size(run, calls):
+    found = ran(run, calls, "train slt-fai enc text.csv -o there --batch-size 7").seen
+    assert [given for call, given in found if call == "epochs_to_steps"] == [
+        {"epochs": 0.1, "num_sentences": len(TEXT), "batch_size": 7, "num_processes": 1}
+    ]
 
 
 @pytest.mark.parametrize(

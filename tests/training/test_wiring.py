@@ -6,7 +6,7 @@ import pytest
 from sentence_transformers.base.sampler import BatchSamplers
 from transformers import EarlyStoppingCallback, TrainerCallback
 
-from st_extras.losses import AdCSELoss
+from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training import LossStateCallback, train_encoder
 from tests.adaptation.test_wiring import Recorder
 from tests.fixtures import SENTENCES
@@ -36,7 +36,7 @@ def recorder(monkeypatch):
     recorder.on(
         *("st_extras.training.run:set_seed", "st_extras.training.run:lora_adapters"),
         *("st_extras.training.run:check_known", "st_extras.training.run:warn_of_labels"),
-        *("st_extras.training.run:run_identity", "st_extras.training.run:check_same_run"),
+        *("st_extras.training.run:check_same_run", "st_extras.training.run:build_trainer"),
         *("st_extras.training.run:run_training", "st_extras.training.run:OutputFolder.__init__"),
     )
     return recorder
@@ -98,6 +98,17 @@ def test_all_reach_the_trainer(encoder, tmp_path, recorder):
     given = recorder.one("OutputFolder.__init__")
     assert (given["output"], given["job"]) == (tmp_path / "out", "train_encoder")
     assert (given["resume"], given["overwrite"]) == (False, False)
+
+
+def test_adapters_are_trained_and_checkpointed_alone(encoder, tmp_path, recorder):
+    pytest.importorskip("peft")
+    options = {"max_steps": 2, "batch_size": 4, "eval_steps": 1, "show_progress_bar": False}
+    found = train_encoder(encoder, SimCSELoss, SENTENCES, tmp_path / "out", lora=3, **options)
+    assert recorder.one("lora_adapters")["lora"] == 3
+    assert recorder.one("build_trainer")["trained_only"]
+    assert recorder.one("build_trainer")["run"]["lora"]["r"] == 3
+    trained = {tuple(value.shape) for group in found.trainer.optimizer.param_groups for value in group["params"]}
+    assert {min(shape) for shape in trained} == {3}
 
 
 def test_without_an_evaluator_and_by_epochs(encoder, tmp_path):
