@@ -57,15 +57,6 @@ def print_table(
     console.print(table)
 
 
-def print_scores(title: str, columns: dict[str, dict[str, float]], rows: str = "set", *, as_json: bool) -> None:
-    """Print one row per STS set, or what ``rows`` calls them, and one column per encoder or state of one."""
-    if as_json:
-        print_json(columns)
-        return
-    cells = [[name, *(f"{values[name]:.2f}" for values in columns.values())] for name in next(iter(columns.values()))]
-    print_table(title, [rows, *columns], cells, justify="right")
-
-
 def table_console() -> Console:
     """Return a console for tables: as wide as the terminal, and wide in a file or a pipe."""
     console = Console()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Models = Iterator[tuple[str, Any]]
 """Names with their encoders, one loaded at a time."""
-Scorer = Callable[[Any], dict[str, float]]
 Rows = dict[str, dict[str, float]]
 """Metrics by encoder, with ``difference``, ``low`` and ``high`` of one of them to the first encoder."""
 _OF_INTERVAL = ("difference", "low", "high")
@@ -275,12 +274,6 @@ def load_any(path: str) -> Any:
         if isinstance(error, ValueError) and repr(path)[:-1] in str(error):
             raise
         raise ValueError(f"{path!r} could not be loaded as an encoder: {one_line(error)}") from error
-
-
-def sts_scorer(source: str, sets: Sequence[str] | None = None, **settings: Any) -> Scorer:
-    """Return a function that scores STS sets, Spearman x 100: the given ones, else a single file, else all seven."""
-    evaluator = _evaluator_of(source, sets, **settings)
-    return lambda model: percent(evaluator(model))
 
 
 def _evaluator_of(source: str, sets: Sequence[str] | None, **settings: Any) -> STSEvaluator:

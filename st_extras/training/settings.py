@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from st_extras.checks import check_count, check_positive, check_seed
-from st_extras.encoders.adapters import lora_settings
+from st_extras.encoders.adapters import lora_config, lora_settings
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -65,7 +65,8 @@ class TrainingSettings:
         if self.patience is not None:
             check_count("patience", self.patience, at_least=1)
         check_seed("seed", self.seed)
-        self.recorded()
+        if self.lora is not None:
+            lora_config(self.lora)
 
     def recorded(self) -> dict[str, Any]:
         """Return what the trained weights depend on, by name; of ``lora``, what is not peft's default."""

@@ -10,7 +10,6 @@ from st_extras.cli import app
 from st_extras.cli.console import (
     print_json,
     print_line,
-    print_scores,
     print_table,
     shows_bars,
 )
@@ -56,7 +55,7 @@ def test_of_several_processes_the_first_prints_and_warns(capsys, monkeypatch, ra
     assert not shows_bars(True, False)
     print_json({"a": 1})
     print_line("warned", to_stderr=True)
-    print_scores("title", {"before": {"sts12": 1.0}}, as_json=False)
+    print_table("title", ["set"], [["sts12"]])
     out, err = capsys.readouterr()
     assert ('{"a": 1}\n' in out, "sts12" in out, err == "warned\n") == (speaks, speaks, speaks)
 
