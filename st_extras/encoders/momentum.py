@@ -9,7 +9,6 @@ from types import MethodType
 from typing import Any, TypeVar, cast
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
@@ -56,7 +55,7 @@ class MomentumEncoder(nn.Module):
         dropout: use dropout in the copy while it is in training mode.
 
     Raises:
-        ValueError: if momentum is not in [0, 1], or the model holds a SentenceTransformer named "model".
+        ValueError: if momentum is not in [0, 1].
     """
 
     initialised: Tensor
@@ -164,12 +163,7 @@ def _renew(loss: Any, *_: Any) -> None:
 def _copy_module(module: _Module) -> _Module:
     """Return a frozen deep copy without hooks; it shares tokenizers and frozen parameters with the original."""
     memo: dict[int, Any] = {}
-    for name, child in module.named_modules():
-        if name.split(".")[-1] == "model" and isinstance(child, SentenceTransformer):
-            raise ValueError(
-                f"model holds a SentenceTransformer named {name!r}, which the trainer would replace by the trained "
-                "model in the momentum copy: give that attribute another name."
-            )
+    for child in module.modules():
         # torch names no way to copy a module without its hooks, which would then run for the original
         hooks = [own for kind, own in vars(child).items() if "_hooks" in kind and isinstance(own, dict)]
         memo.update((id(own), OrderedDict()) for own in hooks)
@@ -184,6 +178,4 @@ def _copy_module(module: _Module) -> _Module:
         child.__dict__.pop("_output_capturing_hooks_installed", None)
         if not isinstance(child.__dict__.get("forward"), MethodType):  # autocast's wrapper is a method and stays
             child.__dict__.pop("forward", None)
-        if "gradient_checkpointing" in child.__dict__:
-            child.gradient_checkpointing = False  # type: ignore[assignment]
     return copied.requires_grad_(False)

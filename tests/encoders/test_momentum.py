@@ -109,19 +109,6 @@ def test_no_hooks_come_along_and_hidden_states_still_work(encoder, sentences):
     assert calls, "the original lost its hooks"
 
 
-def test_the_copy_has_no_gradients_to_save_memory_for(encoder):
-    encoder.gradient_checkpointing_enable()
-    copied = MomentumEncoder(encoder)
-    on = [any(getattr(part, "gradient_checkpointing", False) for part in of.modules()) for of in (encoder, copied)]
-    assert on == [True, False]
-
-
-def test_refuses_what_the_trainer_would_replace(encoder, make_encoder):
-    encoder[1].held = nn.ModuleDict({"model": make_encoder()})
-    with pytest.raises(ValueError, match=r"'1\.held\.model'"):
-        MomentumEncoder(encoder)
-
-
 def test_other_parameters_after_the_first_update_are_refused(encoder):
     momentum_encoder = MomentumEncoder(encoder)
     momentum_encoder.update(encoder)
