@@ -21,10 +21,9 @@ from torch import Tensor
 
 from st_extras.checks import check_choice, check_count, check_interval
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
+from st_extras.functional import row_blocks
 from st_extras.modules.lambda_search import check_text_pairs
 from st_extras.ranking import highest, score_blocks
-
-_ROWS_AT_ONCE = 1024
 
 
 def alignment(x: Tensor, y: Tensor) -> float:
@@ -46,7 +45,7 @@ def alignment(x: Tensor, y: Tensor) -> float:
 def uniformity(x: Tensor) -> float:
     """Uniformity, log mean_{i<j} exp(-2 ||x_i - x_j||^2): 0 (collapsed) to about -4; lower is better.
 
-    For points spread evenly over a sphere of many dimensions it tends to -4. It needs memory for N * 1024 scores.
+    For points spread evenly over a sphere of many dimensions it tends to -4. Scores are computed in blocks of rows.
 
     Args:
         x: (N, D), N >= 2.
@@ -56,11 +55,10 @@ def uniformity(x: Tensor) -> float:
     """
     u = check_embeddings("x", x, at_least=2)
     total = 0.0
-    for start in range(0, len(u), _ROWS_AT_ONCE):
-        rows = u[start : start + _ROWS_AT_ONCE]
-        squared = (2 - 2 * rows @ u.T).clamp_min(0.0)  # (rows, N)
+    for block in row_blocks(len(u), len(u)):
+        squared = (2 - 2 * u[block] @ u.T).clamp_min(0.0)  # (B, N)
         potential = torch.exp(-2 * squared)
-        potential[torch.arange(len(rows)), torch.arange(start, start + len(rows))] = 0.0
+        potential[:, block].fill_diagonal_(0.0)
         total += float(_on_cpu(potential.sum(dim=1)).sum())
     return math.log(total / (len(u) * (len(u) - 1)))
 

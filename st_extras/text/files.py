@@ -71,12 +71,10 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
             found = next((other for first, other in _OTHER_FILES.items() if start.startswith(first)), None)
             if found is not None:
                 raise ValueError(f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {found}.")
-            utf_16 = start.startswith(_UTF_16)
             newline = "" if b"\r" in start and b"\n" not in start else "\n"  # lines end at \r where there is no \n
-            if utf_16:
-                yield io.TextIOWrapper(binary, "utf-16", newline=newline)
-            else:
-                yield io.TextIOWrapper(binary, "utf-8-sig", "surrogateescape", newline)
+            is_utf_16 = start.startswith(_UTF_16)
+            encoding, errors = ("utf-16", "strict") if is_utf_16 else ("utf-8-sig", "surrogateescape")
+            yield io.TextIOWrapper(binary, encoding, errors, newline)
         except (OSError, zlib.error, lzma.LZMAError, EOFError) as error:
             if not packed:
                 raise

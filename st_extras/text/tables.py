@@ -252,6 +252,8 @@ def _table(path: str | PathLike[str], separator: str, quoted: bool) -> Rows:
 def _records(path: str | PathLike[str], separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
     """Yield the place and the fields of each record; lines without any are skipped.
 
+    By ``csv``: pandas and pyarrow know no line numbers, and lose rows without an error where a quote is not closed.
+
     Args:
         path: the file.
         separator: between two fields.

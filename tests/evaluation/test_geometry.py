@@ -37,7 +37,7 @@ def test_measures_of_pairs_equal_the_loops(monkeypatch):
     assert mean_cosine(x) == pytest.approx(sum(cosines) / len(cosines), abs=1e-12)
     potentials = [math.exp(-2 * (2 - 2 * value)) for value in cosines]
     for rows in (1024, 3):
-        monkeypatch.setattr("st_extras.evaluation.geometry._ROWS_AT_ONCE", rows)
+        monkeypatch.setattr("st_extras.functional._SCORES", 7 * rows)
         assert uniformity(x) == pytest.approx(math.log(sum(potentials) / len(potentials)), abs=1e-12)
 
 
