@@ -80,6 +80,12 @@ def test_ranks_below_the_first_hundred_are_not_fused():
     np.testing.assert_allclose(found, fused_in_a_loop(dense, bm25))
 
 
+def test_the_language_is_that_of_bm25():
+    task = RetrievalTask({"a": "cats running"}, {"1": "dogs asleep", "2": "a cat ran and runs"}, {"a": {"2": 1.0}})
+    found = [compare_retrieval(task, [], language=language).rows["BM25"]["ndcg@10"] for language in (None, "english")]
+    assert found[0] < found[1] == 1.0
+
+
 def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
     """The rows are those of a loop, with ties by id, in whatever blocks they are computed."""
     models = {"a": encoder, "b": make_encoder(seed=1)}
