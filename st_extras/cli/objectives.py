@@ -44,7 +44,7 @@ def parse_settings(objective: str, pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def training_rows(
-    objective: str, settings: dict[str, Any], sentences: list[str], mask_token: str | None, seed: int
+    objective: str, settings: dict[str, Any], model: SentenceTransformer, sentences: list[str], seed: int
 ) -> Dataset:
     """Return the rows to train on: the sentences, or for PaSeR sentences, masked sentences and phrases.
 
@@ -66,7 +66,7 @@ def training_rows(
     else:
         extractor = ChunkPhrases(kinds=[kinds] if isinstance(kinds, str) else kinds, seed=seed)
     given = {name: settings[name] for name in ("top_k", "on_missing_mask") if name in settings}
-    masking = PhraseMasking(extractor, mask_token=mask_token, **given)
+    masking = PhraseMasking(extractor, mask_token=model.tokenizer.mask_token, **given)
     rows = masking.dataset(sentences)
     print_line(
         f"{len(rows)} phrases; {masking.skipped} of {len(sentences)} sentences have none and are left out.",

@@ -177,7 +177,7 @@ def train(
         evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
     if not shows_bars(quiet, as_json):
         disable_progress_bars()
-    rows = objectives.training_rows(objective, settings, sentences, model.tokenizer.mask_token, seed)
+    rows = objectives.training_rows(objective, settings, model, sentences, seed)
     if not as_json:
         _print_before(sentences, model, chooses=dev is not None)
     memory: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}

@@ -1,5 +1,6 @@
 """The objectives of ``st-extras train`` without a training: settings, rows and losses."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,6 +8,9 @@ import pytest
 from st_extras.cli.objectives import make_loss, parse_settings, training_rows
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES
+
+WITHOUT_MASK: Any = SimpleNamespace(tokenizer=SimpleNamespace(mask_token=None))
+"""What stands for an encoder whose tokenizer has no mask token."""
 
 
 def made(encoder: Any, objective: str, *pairs: str, sentences: list[str] = SENTENCES) -> Any:
@@ -34,12 +38,16 @@ def test_settings_reach_the_loss(encoder):
 
 def test_without_a_mask_token_paser_deletes_phrases_if_it_may():
     with pytest.raises(ValueError, match="on_missing_mask"):
-        training_rows("paser", {}, SENTENCES, None, 0)
+        training_rows("paser", {}, WITHOUT_MASK, SENTENCES, 0)
     settings = parse_settings("paser", ["on_missing_mask=delete", "mlm_weight=0"])
-    rows = training_rows("paser", settings, SENTENCES, None, 0)
+    rows = training_rows("paser", settings, WITHOUT_MASK, SENTENCES, 0)
     assert len(rows) >= len(SENTENCES)
     for sentence, masked, phrase in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
         assert sorted(masked.split() + phrase.split()) == sorted(sentence.split())
+
+
+def test_other_losses_than_paser_take_the_sentences_of_any_encoder():
+    assert training_rows("simcse", {}, SimpleNamespace(), SENTENCES, 0)["sentence"] == SENTENCES
 
 
 def test_slt_fai_counts_the_text(encoder):
