@@ -137,3 +137,24 @@ SEARCH = Table(
     },
     [(f"{title}, MiB", {"metric": f"mib/<size>/{name}", "show": WHOLE}) for title, name in _SEARCH.items()],
 )
+
+
+def milliseconds(row: dict[str, float]) -> str:
+    """Write the median of a query, and what 95 % of queries take at most."""
+    return f"{row['median']:.0f} ({row['late']:.0f})"
+
+
+LATENCY = Table(
+    "passages",
+    {
+        f"{size:,}": {"of": ({"study": "scale", "run": "latency-20261127-111939"},), "fill": {"size": str(size)}}
+        for size in (1000, 100_000, 1_000_000)
+    },
+    [
+        ("one a document, ms", {"metric": "rows/<size>, 1 a document", "show": picked(milliseconds)}),
+        ("four a document, ms", {"metric": "rows/<size>, 4 a document", "show": picked(milliseconds)}),
+        ("held, MiB", {"metric": "rows/<size>, 1 a document/held", "show": WHOLE}),
+        ("more while searching, MiB", {"metric": "rows/<size>, 1 a document/searching", "show": WHOLE}),
+    ],
+)
+"""Milliseconds of one query; held memory includes BM25 of the documents."""

@@ -56,6 +56,7 @@ TABLES: dict[str, Declared] = {
     "jobs-gpu": cost.JOBS,
     "large-batches": cost.large_batches,
     "scale-search": cost.SEARCH,
+    "latency": cost.LATENCY,
     "heads": mechanisms.HEADS,
     "heads-cls": mechanisms.HEADS_CLS,
     "adversaries": mechanisms.ADVERSARIES,
