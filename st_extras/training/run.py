@@ -19,7 +19,7 @@ from torch import nn
 from transformers import TrainerCallback, set_seed
 
 from st_extras.checks import check_instance, shown
-from st_extras.encoders.adapters import check_adapters, lora_adapters, trained_state
+from st_extras.encoders.adapters import lora_adapters, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.encoders.loading import check_length
 from st_extras.encoders.padding import fix_padding_side
@@ -166,18 +166,18 @@ def train_encoder(
         arguments=arguments,
     )
     if patience is not None and evaluator is None:
-        raise ValueError(f"patience counts evaluations and needs an evaluator (--dev), got {patience!r} without one.")
+        raise ValueError(f"patience counts evaluations and needs an evaluator (--dev), got {patience} without one.")
     refuse_sharding(arguments)
     check_model(model)
     dataset = training_dataset(data)
     folder = OutputFolder(output, job="train_encoder", resume=resume, overwrite=overwrite)
     last = last_checkpoint(folder.checkpoints) if resume else None
-    set_seed(seed)
+    set_seed(settings.seed)
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
     harm = HarmCheck(model, texts if evaluator is None and launched_rank() == 0 else [])
-    with lora_adapters(model, lora) as merge_adapters:
+    with lora_adapters(model, settings.lora) as merge_adapters:
         warn_of_half_precision(model)
         made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is made: it may raise
         check_instance("loss, or what it returns,", made, nn.Module)
@@ -194,7 +194,7 @@ def train_encoder(
             if launched_rank() == 0:
                 remove_incomplete(folder.checkpoints)
             began = time.perf_counter()
-            run_training(trainer, made, last, patience)
+            run_training(trainer, made, last, settings.patience)
             if trainer.state.global_step == 0:
                 raise ValueError(f"data must fill at least one batch of {batch_size} different rows, got none.")
             run = _result(trainer, metric, before, time.perf_counter() - began)
@@ -215,10 +215,8 @@ def check_model(model: SentenceTransformer) -> None:
     """Check that a model can be trained, and that padding does not change its embeddings.
 
     Raises:
-        ValueError: if texts may be longer than the encoder has positions for, or layers of the model were removed
-            before it got adapters.
+        ValueError: if texts may be longer than the encoder has positions for.
     """
-    check_adapters(model)
     check_length(model)
     fix_padding_side(model)  # also for a loss of Sentence Transformers, which does not
 
