@@ -72,7 +72,7 @@ def add_linear(
         ValueError: if ``model`` is not a SentenceTransformer, or its routes normalize or have encoders of their own.
     """
     modules, normalize = pipeline.split_before_normalize(model)
-    refined = pipeline.rebuild_model(model, [*modules, _as_dense(transform).to(model.device), *normalize])
+    refined = pipeline.rebuild_model(model, [*modules, _as_dense(transform), *normalize])
     add_card_line(refined, method, line, citation)
     return refined
 
@@ -99,7 +99,7 @@ def add_linear_routes(
     layers: dict[str, list[Any]] = {name: [Normalize()] for name in routes}
     for name, transform in routes.items():
         if transform is not None:
-            layers[name].append(_as_dense(transform).to(model.device))
+            layers[name].append(_as_dense(transform))
     return pipeline.rebuild_model(model, [*modules, Router(layers, default_route=default_route), Normalize()])
 
 

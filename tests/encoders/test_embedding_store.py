@@ -42,6 +42,14 @@ def test_parts_are_joined_in_order_and_found_again(still_encoder, tmp_path, enco
     assert not len(store.encode(still_encoder, []))
 
 
+@pytest.mark.parametrize("route", ["", "query", "document"])
+def test_the_batch_size_arrives(still_encoder, route):
+    seen: list[int] = []
+    still_encoder.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0]["input_ids"])))
+    EmbeddingStore(None).encode(still_encoder, SENTENCES[:3], route=route, batch_size=2)
+    assert seen == [2, 1]
+
+
 CHANGES: dict[str, Callable[[SentenceTransformer], Any]] = {
     "weights": lambda model: next(model.parameters()).data.mul_(-3),
     "length, that no probe reaches": lambda model: setattr(model, "max_seq_length", 510),

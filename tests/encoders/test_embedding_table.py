@@ -52,6 +52,7 @@ def test_no_text_is_encoded_twice_and_none_is_moved_in_its_batch(pair, monkeypat
     monkeypatch.setattr(pair[1], "forward", lambda features: encoded.append(features["input_ids"]) or forward(features))
     table = EmbeddingTable.compute(*pair, texts, **QUIET)
     assert sum(map(len, encoded)) == len(set(texts)) == len(table)
+    assert max(map(len, encoded)) == QUIET["batch_size"]
     assert [ids.size(1) for ids in encoded] == sorted(ids.size(1) for ids in encoded)  # texts of one length together
 
 

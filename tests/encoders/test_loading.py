@@ -18,7 +18,7 @@ from transformers import AutoModel
 import st_extras
 from st_extras.encoders.adapters import lora_adapters
 from st_extras.encoders.dropout import set_dropout
-from st_extras.encoders.loading import keep_layers, load_encoder, with_pooling
+from st_extras.encoders.loading import keep_layers, load_encoder, with_modules, with_pooling
 from st_extras.encoders.prompt_template import set_prompt_template
 from st_extras.encoders.structure import token_embedding_dimension
 from st_extras.modules import whitening
@@ -96,6 +96,17 @@ def test_a_models_own_modules_stay_unless_a_pooling_is_given(folder, tmp_path):
     replaced = load_encoder(tmp_path / "own", pooling="mean", device="cpu", truncate_dim=8, model_card_data=card)
     assert [type(module).__name__ for module in replaced] == ["Transformer", "Pooling"]
     assert (replaced.truncate_dim, replaced.model_card_data.license) == (8, "mit")
+
+
+def test_a_rebuilt_model_keeps_its_settings(encoder):
+    settings = {
+        "prompts": {"query": "q: ", "document": "d: ", "other": "o: "}, "default_prompt_name": "other",
+        "truncate_dim": 8, "similarity_fn_name": "dot",
+    }  # fmt: skip
+    for name, value in settings.items():
+        setattr(encoder, name, value)
+    rebuilt = with_modules(encoder, list(encoder))
+    assert {name: getattr(rebuilt, name) for name in settings} == settings
 
 
 def test_keep_layers_keeps_the_first(folder):
@@ -271,6 +282,13 @@ def test_an_incomplete_save_is_refused(tmp_path):
     for load in LOADERS:
         with pytest.raises(ValueError, match="incomplete"):
             load(str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_options_reach_the_library(tmp_path, load):
+    build_encoder(tmp_path).save(str(tmp_path / "saved"))
+    model = load(str(tmp_path / "saved"), device="meta", truncate_dim=8, prompts={"query": "q: "})
+    assert (model.device.type, model.truncate_dim, model.prompts["query"]) == ("meta", 8, "q: ")
 
 
 @pytest.mark.parametrize("load", LOADERS)

@@ -4,7 +4,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders import load_encoder
-from st_extras.encoders.prompts import other_prompt
+from st_extras.encoders.prompts import encode_as, other_prompt
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,14 @@ def test_a_loaded_encoder_has_them_under_the_names_of_the_library(encoder, tmp_p
     loaded = load_encoder(tmp_path / "e")
     assert (loaded.prompts["query"], loaded.prompts["document"]) == expected
     assert {name: text for name, text in prompts.items() if loaded.prompts[name] != text} == {}
+
+
+def test_texts_are_encoded_with_the_prompt_and_the_options(still_encoder: SentenceTransformer):
+    still_encoder.prompts = {"search_query": "the old ", "passage": "a "}
+    for role, prompt in (("query", "the old "), ("document", "a ")):
+        found = encode_as(still_encoder, role, ["dog", "a cat"], normalize_embeddings=True)
+        expected = still_encoder.encode(["dog", "a cat"], prompt=prompt, normalize_embeddings=True)
+        assert (found == expected).all()
 
 
 def test_a_model_is_left_as_it_is(encoder: SentenceTransformer):
