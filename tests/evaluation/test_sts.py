@@ -71,7 +71,8 @@ class TestEvaluator:
         both = sts_evaluator(["stsb_dev", "sts12"], tmp_path, name="x")
         assert both.get_config_dict() == {"sets": ["stsb_dev", "sts12"], "setting": "all"}
         one = write(tmp_path / "one.tsv", HEADER + ROWS.replace("forum", "news"))
-        assert sts_evaluator("one", one, setting="wmean", batch_size=7).get_config_dict()["setting"] == "wmean"
+        subsets = sts_evaluator("one", one, setting="wmean", batch_size=7)
+        assert (subsets.get_config_dict()["setting"], subsets.batch_size) == ("wmean", 7)
         assert STSEvaluator([pairs()], setting="wmean", name="x").csv_file == "sts_evaluation_x_wmean_results.csv"
         assert sts_evaluator("mine", file).primary_metric == "mine_spearman_cosine"
         with pytest.raises(ValueError, match=r"^names must be one name"):
