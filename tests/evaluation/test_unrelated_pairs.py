@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from st_extras.encoders.structure import has_search_routes
 from st_extras.evaluation.geometry import moved_threshold, sorted_cosines, unrelated_cosines
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs, encode_pairs
-from tests.helpers import draw
+from tests.helpers import count_rows, draw
 
 
 def words(count: int) -> list[str]:
@@ -102,7 +102,9 @@ def test_queries_and_documents_by_their_routes(routed, still_encoder):
     assert (has_search_routes(routed), has_search_routes(still_encoder)) == (True, False)
     documents = [f"{text}. two birds sing" for text in words(60)]
     queries = [*words(50), "two birds sing"]  # the last is in every document
-    pairs = encode_pairs({"it": routed}, documents, queries, batch_size=8)
+    with count_rows(routed) as passes:
+        pairs = encode_pairs({"it": routed}, documents, queries, batch_size=8)
+    assert passes == [8] * 7 + [4] + [8] * 6 + [3]
     torch.testing.assert_close(pairs.texts["it"], routed.encode_document(documents, convert_to_tensor=True))
     torch.testing.assert_close(pairs.queries["it"], routed.encode_query(queries, convert_to_tensor=True))
     assert pairs.related.tolist() == [[query in document for document in documents] for query in queries]
