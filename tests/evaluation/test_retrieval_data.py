@@ -62,6 +62,8 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
         ("qrels/test.tsv", QRELS + "q1\td1\t9\n", "is judged twice"),
         ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", r"test\.tsv has no column score"),
         ("qrels/test.tsv", "", r"test\.tsv: relevant must"),
+        ("queries.jsonl", '{"text": "one"}\n', "line 1: each query must have an id"),
+        ("corpus.jsonl", '{"text": "one"}\n', "line 1: each document must have an id"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, name, text, message):
