@@ -165,7 +165,7 @@ def test_options_that_are_refused_and_what_becomes_of_others():
 
 
 @pytest.mark.parametrize("job", [adapt, adapt_search])
-def test_what_no_job_takes(still_encoder, tmp_path, job):
+def test_what_no_job_takes(still_encoder, make_encoder, tmp_path, job):
     resume = AdaptationOptions(resume=True)
     settings = {"options": {"minutes": 3}, "dev": 3, "resume": resume}
     for name, value in settings.items():
@@ -180,6 +180,7 @@ def test_what_no_job_takes(still_encoder, tmp_path, job):
     with pytest.raises(ValueError, match=r"^model must be a whole encoder"):
         job(still_encoder, TEXTS, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    assert job(make_encoder(), TEXTS[:9], tmp_path / "out", **quiet()).texts.read == 9, "nothing else was refused"
 
 
 def test_embeddings_that_are_not_finite(still_encoder, tmp_path):

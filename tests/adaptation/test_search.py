@@ -1,6 +1,7 @@
 """``adapt_search``: what queries and documents become, what is compared, what is saved."""
 
 import json
+import random
 import sys
 import time
 from pathlib import Path
@@ -15,10 +16,10 @@ from sentence_transformers.base.modules import Normalize, Router
 
 from st_extras.adaptation import adapt_search, search, search_transforms
 from st_extras.adaptation.corpus import sample_texts
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison, search_queries
+from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
 from st_extras.encoders.passages import Passages
-from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
+from st_extras.evaluation import RetrievalEvaluator, RetrievalTask, compare_retrieval
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import first_documents
 from st_extras.search import HybridSearch
@@ -34,8 +35,12 @@ JUDGED = RetrievalTask(
 )
 
 
+SEED = 7
+"""Not the default."""
+
+
 def run(model: SentenceTransformer, folder: Path, queries: Any = QUERIES, **options: Any) -> Any:
-    return adapt_search(model, DOCUMENTS, folder, queries=queries, **quiet(**options))
+    return adapt_search(model, DOCUMENTS, folder, queries=queries, **quiet(**({"seed": SEED} | options)))
 
 
 def unit(model: SentenceTransformer, role: str, of: list[str]) -> np.ndarray:
@@ -46,9 +51,9 @@ def unit(model: SentenceTransformer, role: str, of: list[str]) -> np.ndarray:
 def assert_routes_are_the_preferred_transform(folder: Path, *encoders: SentenceTransformer) -> SentenceTransformer:
     """Check the saved model against BOTH_SIDES[0] after the encoder, or after those of queries and documents."""
     of_queries, of_documents = encoders[0], encoders[-1]
-    queries, documents = (sample_texts(of, 12_000, 42).texts for of in (QUERIES, DOCUMENTS))
-    base = unit(of_queries, "query", queries), unit(of_documents, "document", documents)
-    (routes,) = both_sides(documents, base, BOTH_SIDES[:1], 42)
+    documents = sample_texts(DOCUMENTS, 12_000, SEED).texts
+    base = unit(of_queries, "query", QUERIES), unit(of_documents, "document", documents)
+    (routes,) = both_sides(documents, base, BOTH_SIDES[:1], SEED)
     expected = routes.after((unit(of_queries, "query", QUERIES), unit(of_documents, "document", DOCUMENTS)))
     loaded = SentenceTransformer(str(folder), device="cpu")
     np.testing.assert_allclose(loaded.encode_query(QUERIES), expected[0], atol=1e-4)
@@ -155,7 +160,7 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
     original = PseudoRelevanceComparison.__init__
 
     def init(self: Any, index: Any, queries: list[str], base: tuple[np.ndarray, np.ndarray], *passages: Any) -> None:
-        given.extend([queries, sample_texts(DOCUMENTS, 12_000, 7).texts, *base])
+        given.extend([queries, sample_texts(DOCUMENTS, 12_000, SEED).texts, *base])
         original(self, index, queries, base, *passages)
 
     firsts: list[Any] = []
@@ -164,13 +169,80 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
     monkeypatch.setattr(search, "first_documents", lambda *both: firsts.append(both) or first_documents(*both))
     still_encoder.similarity_fn_name = similarity
     still_encoder.prompts = {"query": "the dog ", "document": "a cat "}
-    run(still_encoder, tmp_path / "out", seed=7)
-    assert given[0] == search_queries(QUERIES, given[1])
+    run(still_encoder, tmp_path / "out")
+    assert given[0] == random.Random(0).sample(sorted(QUERIES), len(QUERIES))
     assert all(map(np.array_equal, firsts[0], given[2:]))  # searches.md shows what the base model finds
     for texts, found, encode in zip(given[:2], given[2:], ("encode_query", "encode_document"), strict=True):
         expected = torch.tensor(getattr(still_encoder, encode)(texts))
         expected = expected if similarity == "dot" else expected / expected.norm(dim=1, keepdim=True)
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+LONG = [" ".join(DOCUMENTS[i : i + 8]) if i % 3 else text for i, text in enumerate(DOCUMENTS)]
+"""Of which two in three are longer than the encoder reads."""
+
+
+def pieces_of(text: str, words: int = 8) -> list[str]:
+    """The passages of a text, each of which shares a quarter with the next; a text that the encoder reads is one."""
+    found = text.split()
+    if len(found) + 2 <= 16:
+        return [text]
+    starts = [*range(0, len(found) - words, 3 * words // 4), len(found) - words]
+    return [" ".join(found[start : start + words]) for start in starts]
+
+
+def loop_of_gains(model: SentenceTransformer, candidates: int, language: str | None) -> list[float]:
+    """The gain of each candidate on long documents, as plain loops: BM25's first five documents by best passages."""
+    documents = sample_texts(LONG, 12_000, SEED).texts
+    cut = [pieces_of(text) for text in documents]
+    pieces = [piece for one in cut for piece in one]
+    owner = np.repeat(np.arange(len(documents)), [len(one) for one in cut])
+    base = unit(model, "query", QUERIES), unit(model, "document", pieces)
+    wanted = []
+    for scores in BM25(documents, language).scores(QUERIES):
+        wanted.append([n for n in np.argsort(-scores, kind="stable")[:5].tolist() if scores[n] > 0])
+
+    def precision(queries: np.ndarray, passages: np.ndarray) -> float:
+        found = []
+        for query, relevant in zip(queries, wanted, strict=True):
+            scores = [max(passages[owner == number] @ query) for number in range(len(documents))]
+            order = sorted(range(len(documents)), key=lambda number: -scores[number])
+            places = sorted(order.index(number) + 1 for number in relevant)
+            found.append(sum(count / place for count, place in enumerate(places, start=1)) / len(places))
+        return float(np.mean(found))
+
+    routes = both_sides(pieces, base, BOTH_SIDES[:candidates], SEED)
+    return [precision(*one.after(base)) - precision(*base) for one in routes]
+
+
+@pytest.mark.parametrize("language", [None, "english"])
+def test_gains_are_those_of_the_best_passages_of_long_documents(still_encoder, tmp_path, language):
+    """What is compared, in which order and how it is chosen, without a stand-in."""
+    settings = quiet(seed=SEED, queries=QUERIES, passages=8, language=language)
+    found = adapt_search(still_encoder, LONG, tmp_path, **settings)
+    gains = [one.gain for one in found.candidates]
+    assert gains == pytest.approx(loop_of_gains(still_encoder, len(gains), language), abs=1e-4)
+    assert len({round(gain, 4) for gain in gains}) == len(gains) > 1
+    errors = [(one.high - one.low) / 2 / 1.96 for one in found.candidates]
+    allowed = [one.name for one, gain, error in zip(found.candidates, gains, errors, strict=True) if gain >= -error]
+    assert found.chosen == (allowed[0] if allowed else None)
+
+
+def test_documents_of_judgements_are_cut_too(still_encoder, tmp_path):
+    """nDCG@10 of the base model is that of the evaluator, which cuts them likewise."""
+    judged = RetrievalTask(
+        dict(zip("abcdefgh", QUERIES, strict=False)),
+        {str(number): text for number, text in enumerate(LONG)},
+        {name: {str(number): 1.0 for number in range(at, 300, 8)} for at, name in enumerate("abcdefgh")},
+    )
+    scores = {}
+    for words in (8, None):
+        out = tmp_path / str(words)
+        settings = quiet(seed=SEED, queries=QUERIES, dev=judged, passages=words)
+        scores[words] = adapt_search(still_encoder, LONG, out, **settings).details.dev
+        rows = compare_retrieval(judged, [("base", still_encoder)], bm25=False, passages=words).rows
+        assert scores[words] == pytest.approx(100 * rows["base"]["ndcg@10"], abs=1e-3)
+    assert scores[8] != pytest.approx(scores[None], abs=0.1)
 
 
 def test_too_few_queries_that_share_a_word(still_encoder, tmp_path):
@@ -233,14 +305,13 @@ def test_the_weight_of_bm25_is_that_of_the_saved_model(still_encoder, tmp_path, 
 
 def test_the_weight_is_the_one_that_search_finds_of_long_documents(still_encoder, tmp_path, accepting, caplog):
     """A number of one's collection, whichever finds it: whole documents have another one."""
-    documents = [" ".join(DOCUMENTS[i : i + 8]) if i % 3 else text for i, text in enumerate(DOCUMENTS)]
     weights = {}
     for words in (8, None):
         out = tmp_path / str(words)
-        found = adapt_search(still_encoder, documents, out, queries=QUERIES, passages=words, **quiet())
-        assert (found.chosen, found.texts.used) == (BOTH_SIDES[0].name, len({*documents}))
+        found = adapt_search(still_encoder, LONG, out, queries=QUERIES, passages=words, **quiet())
+        assert (found.chosen, found.texts.used) == (BOTH_SIDES[0].name, len({*LONG}))
         weights[words] = found.details.bm25_weight
-        hybrid = HybridSearch(found.model, documents, queries=QUERIES, passages=words)
+        hybrid = HybridSearch(found.model, LONG, queries=QUERIES, passages=words)
         assert hybrid.bm25_weight == pytest.approx(weights[words], rel=1e-4)
     assert weights[8] != pytest.approx(weights[None], rel=0.01)
     assert "documents are longer than the 16 tokens" in caplog.text
@@ -265,9 +336,9 @@ def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypa
     assert found.chosen == QUERIES_ALONE[1].name
     stored = unit(still_encoder, "document", DOCUMENTS)
     np.testing.assert_allclose(found.model.encode_document(DOCUMENTS), stored, atol=1e-6)
-    texts = sample_texts(DOCUMENTS, 12_000, 42).texts
-    base = unit(still_encoder, "query", sample_texts(QUERIES, 12_000, 42).texts), unit(still_encoder, "document", texts)
-    (both,) = both_sides(texts, base, QUERIES_ALONE[1:2], 42)
+    texts = sample_texts(DOCUMENTS, 12_000, SEED).texts
+    base = unit(still_encoder, "query", QUERIES), unit(still_encoder, "document", texts)
+    (both,) = both_sides(texts, base, QUERIES_ALONE[1:2], SEED)
     (matrix, of_queries), (_, of_documents) = (
         [part.numpy() for part in side] for side in (both.queries, both.documents)
     )
@@ -358,12 +429,12 @@ def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, monkeypat
         "st_extras.text.term_weights:BM25.__init__",
     )
     began = time.perf_counter()
-    settings = {"seed": 7, "batch_size": 5, "limit": 777, "minutes": 50, "language": "english"}
+    settings = {"seed": SEED, "batch_size": 5, "limit": 777, "minutes": 50, "language": "english"}
     found = run(still_encoder, tmp_path, keep_index=keep_index, **settings)
     sampled = recorder.one("sample_texts")
-    assert (sampled["limit"], sampled["seed"], sampled["name"]) == (777, 7, "documents")
+    assert (sampled["limit"], sampled["seed"], sampled["name"]) == (777, SEED, "documents")
     fitted = recorder.one("both_sides")
-    assert fitted["seed"] == recorder.one("neighbor_directions")["seed"] == 7
+    assert fitted["seed"] == recorder.one("neighbor_directions")["seed"] == SEED
     assert fitted["transforms"] == (QUERIES_ALONE if keep_index else BOTH_SIDES)
     index = recorder.one("BM25.__init__")
     assert (sorted(index["documents"]), index["language"]) == (sorted(DOCUMENTS), "english")
@@ -374,7 +445,7 @@ def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, monkeypat
     assert queries["deadline"] == np.inf  # they are all encoded
     assert documents["deadline"] - began == pytest.approx(0.6 * 50 * 60, abs=60)
     shown = recorder.one("write_searches")
-    assert shown["seed"] == 7
+    assert shown["seed"] == SEED
     texts = shown["queries"], shown["documents"]
     for side, model in (("before", still_encoder), ("after", found.model)):
         sides = (unit(model, role, of) for role, of in zip(("query", "document"), texts, strict=True))
