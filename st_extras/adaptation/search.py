@@ -110,7 +110,7 @@ def adapt_search(
             encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
             be used with it, an embedding is not finite, too few documents could be encoded in the time, or there is no
             interrupted run to resume.
-        ImportError: if bm25s is not installed.
+        ImportError: if the extra ``search`` is not installed.
 
     Example:
         >>> import tempfile

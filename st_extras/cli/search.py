@@ -103,31 +103,33 @@ def search(
     model = load_any(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
-    sought = unlabelled if bm25_weight is None else None
-    settings = _Settings(index, sought, bm25_weight, passages, language, batch_size)
+    settings = _Settings(
+        index, unlabelled if bm25_weight is None else None, bm25_weight, passages, language, batch_size
+    )
     by_id, title_of = read.by_id(), dict(zip(read.ids, read.titles, strict=True))
     if index is not None and exists:
-        found = _followed(index, settings, model, by_id, shows_bars(quiet, as_json))
+        found = _updated_search(index, settings, model, by_id, shows_bars(quiet, as_json))
     else:
         if settings.queries is None and bm25_weight is None and folder is not None and folder.queries is not None:
             settings = replace(settings, queries=read_queries(folder.queries)[1])
-        found = _made(settings, model, by_id, shows_bars(quiet, as_json))
-    about = f"{len(by_id):,} documents. Score: {found.model.similarity_fn_name} + {found.bm25_weight:.4g} x BM25."
+        found = _new_search(settings, model, by_id, shows_bars(quiet, as_json))
     if as_json and given:
         searches = [
-            _as_json(query, hits, found.language) for query, hits in _searched(found, given, top_k, by_id, title_of)
+            _as_json(query, hits, found.language) for query, hits in _find_each(found, given, top_k, by_id, title_of)
         ]
         print_json({"documents": len(by_id), "bm25_weight": found.bm25_weight, "searches": searches})
         return
     if not as_json:
-        print_line(about)
-    for asked, hits in _searched(found, given or _asked_for(), top_k, by_id, title_of):
+        print_line(
+            f"{len(by_id):,} documents. Score: {found.model.similarity_fn_name} + {found.bm25_weight:.4g} x BM25."
+        )
+    for text, hits in _find_each(found, given or _read_lines(), top_k, by_id, title_of):
         if as_json:
-            print_json(_as_json(asked, hits, found.language))
-        elif is_blank(asked):
+            print_json(_as_json(text, hits, found.language))
+        elif is_blank(text):
             print_line("A query without text finds nothing.")
         else:
-            _print_hits(asked, hits, found.language)
+            _print_hits(text, hits, found.language)
 
 
 class _Hit(NamedTuple):
@@ -167,7 +169,7 @@ class _Settings:
     batch_size: int
 
 
-def _made(settings: _Settings, model: Any, documents: Mapping[str, str], show_progress_bar: bool) -> HybridSearch:
+def _new_search(settings: _Settings, model: Any, documents: Mapping[str, str], show_progress_bar: bool) -> HybridSearch:
     """Return a new search, which is saved if there is an index folder."""
     from st_extras.search import HybridSearch
 
@@ -187,7 +189,7 @@ def _made(settings: _Settings, model: Any, documents: Mapping[str, str], show_pr
     return found
 
 
-def _followed(
+def _updated_search(
     index: Path, settings: _Settings, model: Any, documents: Mapping[str, str], show_progress_bar: bool
 ) -> HybridSearch:
     """Return the search of the index folder, which follows the documents and the weight that was asked for."""
@@ -221,7 +223,7 @@ def _followed(
     return found
 
 
-def _asked_for() -> Iterator[str]:
+def _read_lines() -> Iterator[str]:
     """Yield the queries that stand on stdin, a line each, in UTF-8; on a terminal, ask for each."""
     terminal = sys.stdin is not None and sys.stdin.isatty()
     if terminal:
@@ -238,7 +240,7 @@ def _asked_for() -> Iterator[str]:
             yield query
 
 
-def _searched(
+def _find_each(
     found: HybridSearch,
     queries: Iterable[str],
     top_k: int,

@@ -122,7 +122,7 @@ class HybridSearch:
         model: as given.
 
     Raises:
-        ImportError: if ``bm25s`` is not installed (``pip install "st-extras[search]"``).
+        ImportError: if the extra ``search`` is not installed (``pip install "st-extras[search]"``).
         ValueError: if there is no document, an id stands twice, the model compares by distances, an embedding is not
             finite, ``folder`` holds anything else, or a setting is not allowed.
 
@@ -305,7 +305,7 @@ class HybridSearch:
         return counts
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write the search to a folder: embeddings (safetensors), the files of ``bm25s``, ids, and their description.
+        """Write the search to a folder: embeddings (safetensors), the files of BM25, ids, and their description.
 
         The documents are not in it, nor is the model. An interruption leaves the earlier search or this one.
 
@@ -343,7 +343,7 @@ class HybridSearch:
             batch_size: texts per forward pass.
 
         Raises:
-            ImportError: if ``bm25s`` is not installed.
+            ImportError: if the extra ``search`` is not installed.
             ValueError: if there is no such folder, it is not complete or damaged (the message names the file), another
                 encoder made it, or it was made of other documents.
         """

@@ -48,16 +48,7 @@ PARTS = "parts"
 """Folder of embeddings of a search that is not complete yet."""
 _FORMAT = "st-extras hybrid search"
 _REMEDY = "make the search again from its documents, in a new folder"
-_BM25_FILES = (  # of bm25s
-    "data.csc.index.npy",
-    "indices.csc.index.npy",
-    "indptr.csc.index.npy",
-    "params.index.json",
-    "vocab.index.json",
-)
-
-
-_NAME = re.compile(rf"(embeddings-\w+\.safetensors|ids-\w+\.json|bm25-\w+/({'|'.join(map(re.escape, _BM25_FILES))}))")
+_NAME = re.compile(rf"(embeddings-\w+\.safetensors|ids-\w+\.json|bm25-\w+/({'|'.join(map(re.escape, BM25.FILES))}))")
 
 
 @dataclass(frozen=True)
@@ -164,7 +155,7 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
         embeddings = f"embeddings-{_content(tensors)}.safetensors"
         by_words = f"bm25-{digest([index.digest, str(index.bm25.language), index.word_rules])}"
         ids = None if index.ids == [*range(len(index.ids))] else f"ids-{json_digest(index.ids)}.json"
-        new = {embeddings, *(f"{by_words}/{file}" for file in _BM25_FILES), *([ids] if ids else ())}
+        new = {embeddings, *(f"{by_words}/{file}" for file in BM25.FILES), *([ids] if ids else ())}
         _check_own(path, known, new - owned)
         # from here on, what is written is known to be the index's, whenever this ends
         write_checked_json(path / ABOUT, _FORMAT, earlier | {"unfinished": sorted(owned | new)})
@@ -202,7 +193,7 @@ def read_index(folder: str | PathLike[str]) -> SearchIndex:
     """Read what :func:`write_index` wrote. Nothing in it can run code.
 
     Raises:
-        ImportError: if ``bm25s`` is not installed.
+        ImportError: if the extra ``search`` is not installed.
         ValueError: if there is no index, or a file is missing or damaged; the message names it.
     """
     path = Path(folder)
@@ -280,7 +271,7 @@ def _check_own(folder: Path, known: Mapping[str, str], others: Collection[str]) 
 def _write_bm25(bm25: BM25, folder: Path) -> None:
     with write_errors(folder):
         bm25.save(folder)
-        for name in _BM25_FILES:
+        for name in BM25.FILES:
             with (folder / name).open("rb+") as file:
                 os.fsync(file.fileno())
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib import import_module
 from os import PathLike
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -75,6 +75,15 @@ class BM25:
             language.
     """
 
+    FILES: ClassVar = (
+        "data.csc.index.npy",
+        "indices.csc.index.npy",
+        "indptr.csc.index.npy",
+        "params.index.json",
+        "vocab.index.json",
+    )
+    """What :meth:`save` writes."""
+
     def __init__(self, documents: Sequence[str], language: str | None = None) -> None:
         documents = check_strings("documents", documents, at_least=1)
         self.language = check_language(language)
@@ -89,7 +98,7 @@ class BM25:
         self._index.index((ids, words), create_empty_token=False, show_progress=False)
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write the index into a folder, as ``bm25s`` does: arrays (.npy) and JSON."""
+        """Write the index into a folder, as ``bm25s`` does: arrays (.npy) and JSON, see ``FILES``."""
         self._index.save(folder, show_progress=False, allow_pickle=False)
 
     @classmethod

@@ -198,9 +198,10 @@ def loop_of_gains(model: SentenceTransformer, candidates: int, language: str | N
     pieces = [piece for one in cut for piece in one]
     owner = np.repeat(np.arange(len(documents)), [len(one) for one in cut])
     base = unit(model, "query", QUERIES), unit(model, "document", pieces)
-    wanted = []
-    for scores in BM25(documents, language).scores(QUERIES):
-        wanted.append([n for n in np.argsort(-scores, kind="stable")[:5].tolist() if scores[n] > 0])
+    wanted = [
+        [number for number in np.argsort(-scores, kind="stable")[:5].tolist() if scores[number] > 0]
+        for scores in BM25(documents, language).scores(QUERIES)
+    ]
 
     def precision(queries: np.ndarray, passages: np.ndarray) -> float:
         found = []

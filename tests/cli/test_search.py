@@ -13,7 +13,7 @@ from st_extras.search import HybridSearch
 from st_extras.text.documents import read_documents
 from tests.cli.conftest import shown
 from tests.fixtures import SENTENCES
-from tests.helpers import write
+from tests.helpers import Recorder, write
 
 QUERIES = [f"{sentence} {number}" for number in range(3) for sentence in SENTENCES]
 TEXTS = [f"Title {i} {text}" for i, text in enumerate(SENTENCES)]
@@ -188,6 +188,34 @@ def test_the_weight_of_an_index(run, folder):
     assert weight("a cat")[0] == 7
     found, err = weight("--queries", folder / "queries.jsonl")
     assert (found, "The weight 7 of an earlier --bm25-weight stays." in err) == (7, True)
+
+
+def test_settings_reach_the_index_that_follows(run, folder, tmp_path, monkeypatch):
+    """What is encoded of an interrupted update is kept in the index."""
+    words = ("search", "ENC", tmp_path / "mine.txt", "a cat", "--index", tmp_path / "index", "--batch-size", "5")
+    write(tmp_path / "mine.txt", "a cat\nthe mat\n")
+    assert run(*words)[0] == 0
+    write(tmp_path / "mine.txt", "a cat\nthe mat\nan old dog\n")
+    recorder = Recorder(monkeypatch)
+    recorder.on(
+        "st_extras.search.hybrid:HybridSearch.update",
+        "st_extras.encoders.embedding_store:EmbeddingStore.__init__",
+        "st_extras.encoders.embedding_store:EmbeddingStore.encode",
+    )
+    code, _, err = run(*words, "--quiet")
+    assert code == 0, err
+    assert recorder.one("HybridSearch.update")["folder"] == tmp_path / "index"
+    assert recorder.calls["EmbeddingStore.__init__"][0]["folder"] == tmp_path / "index" / "parts"
+    encoded = recorder.one("EmbeddingStore.encode")
+    assert (encoded["batch_size"], encoded["show_progress_bar"]) == (5, False)
+
+
+def test_documents_that_stay_whole_are_warned_of_once(run, tmp_path):
+    write(tmp_path / "long.txt", f"{'old red car ' * 50}\na cat\n")
+    for words, expected in ((("--passages", "0"), 1), ((), 0)):
+        code, _, err = run("search", "ENC", tmp_path / "long.txt", "a cat", "--json", *words)
+        assert code == 0, err
+        assert " ".join(err.split()).count("1 of 2 documents are longer than the 16 tokens") == expected
 
 
 def test_a_long_document_shows_its_best_passage(run, folder, tmp_path):

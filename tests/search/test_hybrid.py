@@ -265,7 +265,7 @@ def saved(search, tmp_path):
 def test_a_saved_search_finds_the_same_and_holds_nothing_that_can_run_code(search, saved):
     names = files_of(saved)
     kinds = [re.sub(r"-[0-9a-f]{32}", "", name) for name in names]
-    assert kinds == sorted([*(f"bm25/{name}" for name in index._BM25_FILES), "embeddings.safetensors", index.ABOUT])
+    assert kinds == sorted([*(f"bm25/{name}" for name in BM25.FILES), "embeddings.safetensors", index.ABOUT])
     assert not [name for name in names if name.endswith(".npy") and np.load(saved / name).dtype.hasobject]
     again = HybridSearch.load(saved, search.model, documents=DOCUMENTS)
     assert again.search(QUERIES) == search.search(QUERIES)
@@ -281,7 +281,7 @@ def test_a_damaged_file_and_one_of_another_search_are_named(search, saved, tmp_p
     HybridSearch(search.model, {f"e{i}": text for i, text in enumerate(DOCUMENTS[::-1])}, bm25_weight=0).save(
         tmp_path / "other"
     )
-    assert len(files_of(saved)) == len(index._BM25_FILES) + 3
+    assert len(files_of(saved)) == len(BM25.FILES) + 3
     for name, other in zip(files_of(saved), files_of(tmp_path / "other"), strict=True):
         whole = saved / name
         content = whole.read_bytes()
