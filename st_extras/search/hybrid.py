@@ -244,7 +244,10 @@ class HybridSearch:
         embedded = self._embed_queries([texts[number] for number in asked])
         for rows in row_blocks(len(asked), len(index.embeddings)):
             bm25 = index.bm25.scores([texts[number] for number in asked[rows]])
-            nearby = _nearest_documents(index, embedded[rows], count, nearest)
+            if nearest is None:
+                nearby = _nearest_documents(index, embedded[rows], count)
+            else:
+                nearby = _suggested_documents(index, embedded[rows], count, nearest)
             found = zip(asked[rows], embedded[rows], bm25, nearby, highest(bm25, count), strict=True)
             for number, query, by_words, near, first_by_words in found:
                 shared = first_by_words[by_words[first_by_words] > 0]  # they have a word of the query
@@ -550,35 +553,38 @@ def _counts(index: SearchIndex, earlier: SearchIndex) -> UpdateCounts:
     return UpdateCounts(len(index.ids) - kept, kept, len(earlier.ids) - kept)
 
 
-def _nearest_documents(index: SearchIndex, embedded: Floats, count: int, nearest: Nearest | None) -> list[Numbers]:
+def _nearest_documents(index: SearchIndex, embedded: Floats, count: int) -> list[Numbers]:
     """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries; none for zero."""
-    if nearest is None:
-        scores = embedded @ index.embeddings.T
-        if not index.has_embedding.all():
-            scores[:, ~index.has_embedding] = -np.inf
-        best = index.passages.best(scores)
-        first = highest(best, count)
-        return [
-            row[scored[row] > -np.inf] if query.any() else row[:0]
-            for row, scored, query in zip(first, best, embedded, strict=True)
-        ]
+    scores = embedded @ index.embeddings.T
+    if not index.has_embedding.all():
+        scores[:, ~index.has_embedding] = -np.inf
+    best = index.passages.best(scores)
+    return [
+        row[scored[row] > -np.inf] if query.any() else row[:0]
+        for row, scored, query in zip(highest(best, count), best, embedded, strict=True)
+    ]
+
+
+def _suggested_documents(index: SearchIndex, embedded: Floats, count: int, nearest: Nearest) -> list[Numbers]:
+    """Return what :func:`_nearest_documents` does, or more, by an index of the user's.
+
+    It is asked for as many passages as ``count`` documents have on average, and for twice as many, again and again,
+    for the queries whose passages are those of fewer documents.
+    """
     total = len(index.embeddings)
-    documents = [np.empty(0, dtype=np.int64)] * len(embedded)
-    lacking = np.flatnonzero(embedded.any(axis=1)).tolist()  # queries that may have more documents
+    found = [np.empty(0, dtype=np.int64)] * len(embedded)
+    queries = np.flatnonzero(embedded.any(axis=1)).tolist()
     asked = min(total, count * -(-total // len(index.ids)))
-    while lacking:
-        numbers = _checked_numbers(nearest(embedded[lacking], asked), (len(lacking), asked), total)
-        for query, row in zip(lacking, numbers, strict=True):
+    while queries:
+        numbers = _checked_numbers(nearest(embedded[queries], asked), (len(queries), asked), total)
+        lacking = []
+        for query, row in zip(queries, numbers, strict=True):
             known = row[row >= 0]
-            documents[query] = index.passages.documents(known[index.has_embedding[known]])
-        is_all = asked == total
-        lacking = [
-            query
-            for query, row in zip(lacking, numbers, strict=True)
-            if not is_all and row.min() >= 0 and len(documents[query]) < count
-        ]
-        asked = min(total, 2 * asked)
-    return documents
+            found[query] = index.passages.documents(known[index.has_embedding[known]])
+            if len(found[query]) < count and len(known) == asked < total:  # with -1, the index has no more
+                lacking.append(query)
+        queries, asked = lacking, min(total, 2 * asked)
+    return found
 
 
 def _checked_numbers(found: Any, shape: tuple[int, int], total: int) -> Numbers:
