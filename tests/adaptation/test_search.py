@@ -25,7 +25,7 @@ from st_extras.ranking import first_documents
 from st_extras.search import HybridSearch
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
-from tests.adaptation.texts import quiet
+from tests.adaptation.texts import WORDS, quiet
 from tests.helpers import Recorder, differing, snapshot
 
 JUDGED = RetrievalTask(
@@ -178,8 +178,8 @@ def test_the_base_model_is_compared_as_it_searches(still_encoder, tmp_path, monk
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-LONG = [" ".join(DOCUMENTS[i : i + 8]) if i % 3 else text for i, text in enumerate(DOCUMENTS)]
-"""Of which two in three are longer than the encoder reads."""
+LONG = [" ".join(random.Random(i).choices(WORDS, k=50)) if i % 3 else text for i, text in enumerate(DOCUMENTS)]
+"""Of which two in three are longer than the encoder reads; none shares a passage with another."""
 
 
 def pieces_of(text: str, words: int = 8) -> list[str]:
@@ -314,7 +314,7 @@ def test_the_weight_is_the_one_that_search_finds_of_long_documents(still_encoder
         weights[words] = found.details.bm25_weight
         hybrid = HybridSearch(found.model, LONG, queries=QUERIES, passages=words)
         assert hybrid.bm25_weight == pytest.approx(weights[words], rel=1e-4)
-    assert weights[8] != pytest.approx(weights[None], rel=0.01)
+    assert weights[8] != pytest.approx(weights[None], rel=2e-3)
     assert "documents are longer than the 16 tokens" in caplog.text
 
 
