@@ -293,12 +293,12 @@ def character_tfidf(texts: Sequence[str], most: float = 1.0, fewest: int = 2) ->
         return csr_matrix((len(texts), 1), dtype=np.float32)
 
 
-def near_duplicate_share(texts: Sequence[str], cosine: float = 0.9) -> float:
-    """Return the share of texts that share nearly all their grams with another: TF-IDF cosine above ``cosine``.
+def near_duplicate_share(texts: Sequence[str]) -> float:
+    """Return the share of texts that share nearly all their grams with another: TF-IDF cosine above 0.9.
 
     Grams of a single text count too: without them, two short texts with nothing but "the" in common were the same.
     """
     rows = character_tfidf(texts, fewest=1)
     similarities = (rows @ rows.T).toarray()
     np.fill_diagonal(similarities, 0)
-    return float((similarities > cosine).any(axis=1).mean()) if len(texts) else 0.0
+    return float((similarities > 0.9).any(axis=1).mean()) if len(texts) else 0.0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from st_extras.adaptation import neighbors
 from st_extras.adaptation.neighbors import write_neighbors, write_searches
-from tests.helpers import cosine, draw
+from tests.helpers import Recorder, cosine, draw
 
 TEXTS = [f"text {number}" for number in range(60)]
 
@@ -138,3 +138,14 @@ def test_searches_show_new_first_documents(tmp_path):
     shown = (tmp_path / "searches.md").read_text()
     assert "Of 2 queries, 1 (50%)" in shown
     assert shown.endswith("| a | b |\n| b | **new:** d |\n| c | a |\n")
+
+
+def test_the_picture_gets_what_was_before_first(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    recorder, before, after = Recorder(monkeypatch), draw(60, 6), draw(60, 6, seed=1)
+    recorder.on("st_extras.adaptation.neighbors:plot_changed_neighbors")
+    write_neighbors(tmp_path, TEXTS, before, after)
+    drawn = recorder.one("plot_changed_neighbors")
+    for name, rows in (("before", before), ("after", after)):
+        assert torch.allclose(drawn[name], torch.nn.functional.normalize(rows))
+    assert drawn["texts"] == TEXTS

@@ -12,6 +12,8 @@ import pytest
 
 from st_extras.adaptation import AdaptationOptions, adapt
 from st_extras.adaptation.transforms import STRENGTHS
+from st_extras.evaluation import LabeledTextEvaluator
+from st_extras.evaluation.geometry import unrelated_cosines
 from tests.adaptation.texts import DEV, TEXTS
 from tests.helpers import Recorder
 
@@ -28,6 +30,8 @@ def recorder(monkeypatch):
         "st_extras.adaptation.run:check_known",
         "st_extras.encoders.embedding_store:EmbeddingStore.encode",
         "st_extras.adaptation.domain:split_corpus",
+        "st_extras.adaptation.corpus:near_duplicate_share",
+        "st_extras.adaptation.domain:unrelated_cosines",
         "st_extras.adaptation.domain:neighbor_directions",
         "st_extras.adaptation.domain:character_tfidf",
         "st_extras.adaptation.domain:CandidateScores.__init__",
@@ -78,14 +82,20 @@ def test_without_labels(still_encoder, tmp_path, recorder):
         True,
         True,
     )
-    assert recorder.one("card_line")["fitting"] == 416
+    assert recorder.one("near_duplicate_share")["texts"] == held_out
+    marked = [call["x"] for call in calls["unrelated_cosines"]]
+    assert [marked[0] is shown["before"], marked[1] is shown["after"]] == [True, True]
+    assert found.details.unrelated_before == unrelated_cosines(shown["before"])
+    assert found.details.unrelated_after == unrelated_cosines(shown["after"])
+    line, chosen = recorder.one("card_line"), next(one for one in found.candidates if one.name == found.chosen)
+    assert (line["name"], line["fitting"], line["points"]) == (found.chosen, 416, found.details.expected_points)
+    assert (line["before"], line["after"]) == (found.details.general, chosen.general)
     assert recorder.one("add_linear")["model"] is still_encoder
     assert recorder.one("OutputFolder.save")["model"] is found.model
     asked = recorder.one("OutputFolder.__init__")
     assert (asked["output"], asked["resume"], asked["overwrite"]) == (tmp_path / "out", False, False)
 
 
-@pytest.mark.slow
 def test_with_labels(still_encoder, tmp_path, recorder):
     found = adapt(
         still_encoder,
@@ -99,6 +109,9 @@ def test_with_labels(still_encoder, tmp_path, recorder):
     assert not set(recorder.one("split_corpus")["sample"].texts) & set(DEV.texts)
     assert recorder.one("CandidateScores.__init__")["max_general_loss"] == found.details.max_general_loss == 3.5
     assert recorder.one("choose")["wanted"] is None
+    assert found.details.dev == pytest.approx(
+        100 * LabeledTextEvaluator(DEV.texts, DEV.labels)(still_encoder)["mean"], abs=0.01
+    )
     _, of_dev, _ = recorder.calls["EmbeddingStore.encode"]
     assert (list(of_dev["texts"]), of_dev["deadline"]) == (list(DEV.texts), float("inf"))
 

@@ -413,3 +413,19 @@ def test_the_queries_that_are_given_count_and_not_those_of_the_folder(run, calls
     ran(run, calls, line.replace(" --queries q.txt", " a" if line.startswith("search") else ""))
     reads = line.startswith(("search", "adapt-search"))  # calibrate asks the encoder first whether it has routes
     assert bool([source for source in calls.arrived("sources") if "queries.jsonl" in str(source)]) == reads
+
+
+def test_the_earlier_encoder_comes_first_and_one_alone_by_its_name(run, calls, monkeypatch):
+    monkeypatch.setattr("st_extras.cli.calibrate.load_any", str)  # the path itself
+    compared: list[dict[str, str]] = []
+
+    def encode_pairs(models: dict[str, str], texts: list[str], queries: list[str], **_: Any) -> UnrelatedPairs:
+        compared.append(models)
+        return UnrelatedPairs({name: ["a"] for name in models}, {name: ["q"] for name in models})
+
+    monkeypatch.setattr("st_extras.evaluation.unrelated_pairs.encode_pairs", encode_pairs)
+    ran(run, calls, "calibrate enc text.csv --queries q.txt --before old --picture p.png")
+    ran(run, calls, "calibrate enc text.csv --queries q.txt --picture p.png")
+    assert compared == [{"before": "old", "after": "enc"}, {"after": "enc"}]
+    drawn = [{"queries": call["queries"]} for name, call in calls.seen if name == "plot_unrelated_cosines"]
+    assert drawn == [{"queries": {"before": ["q"], "after": ["q"]}}, {"queries": {"enc": ["q"]}}]
