@@ -14,6 +14,7 @@ from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, DomainDetails
+    from st_extras.adaptation.corpus import TextSummary
     from st_extras.evaluation.geometry import MovedThreshold
 
 _MEASURES = "mean of 1-NN, V-measure and MAP@R"
@@ -156,14 +157,21 @@ def _changes(adapted: Adaptation[DomainDetails]) -> list[str]:
 def _texts_line(adapted: Adaptation[DomainDetails]) -> str:
     """Return texts and base model in a sentence."""
     texts, details = adapted.texts, adapted.details
-    described = f"Text: {texts.read:,} read, {texts.used:,} different ones used, {texts.mean_words} words each"
+    described = f"Text: {texts_used(texts)}, {texts.mean_words} words each"
     if texts.near_duplicates is not None:
-        described += f", {texts.near_duplicates:.0%} near-duplicates"
+        described += f", {texts.near_duplicates:.0%} of the held-out ones repeat another nearly word for word"
     if details.mean_cosine is not None:
         described += f". Encoder: mean cosine {details.mean_cosine:.2f}"
     if details.general is not None:
         described += f", {details.general:.1f} on general pairs"
     return f"{described}."
+
+
+def texts_used(texts: TextSummary) -> str:
+    """Return how many texts were read and used, and how many of the sample were left out."""
+    left_out = texts.sampled - texts.used
+    why = f" ({left_out:,} not: the time, --minutes, was over, or they have no embedding)" if left_out else ""
+    return f"{texts.read:,} read, {texts.used:,} different ones used{why}"
 
 
 def _print_cosines(details: DomainDetails, calibrate: str) -> None:
@@ -176,6 +184,7 @@ def _print_cosines(details: DomainDetails, calibrate: str) -> None:
     before, after = details.unrelated_before, details.unrelated_after
     if before is None or after is None:
         return
+    print_line("Encode stored texts again: old and new embeddings do not mix.")
     print_line("Thresholds on cosines have to change, as all cosines do:")
     rows = [[f"1 in {n:,}", f"{before[n][0]:.2f}", f"{after[n][0]:.2f}"] for n in before]
     print_table("", ["pairs of texts above", "cosine before", "now"], rows)
@@ -188,5 +197,5 @@ def threshold_line(moved: MovedThreshold) -> str:
         return f"{'No pair' if not moved.above else 'Each pair'} of {moved.pairs:,} lies above {moved.before:g} before."
     return (
         f"{moved.before:.2f} before is {moved.after:.2f} now: as many pairs lie above it "
-        f"({moved.above:,} of {moved.pairs:,})."
+        f"({moved.above:,} of the {moved.pairs:,} pairs compared)."
     )

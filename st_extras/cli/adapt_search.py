@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from st_extras.cli import options
-from st_extras.cli.adapt import print_adaptation
+from st_extras.cli.adapt import print_adaptation, texts_used
 from st_extras.cli.console import print_line
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def adapt_search(
     weight = adapted.details.bm25_weight
     if weight is not None:
         print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25.")
+    elif adapted.texts.used < adapted.texts.read:
+        print_line("Hybrid search: the search finds its weight of BM25, as not all documents were used here.")
     given = {"--column": column, "--language": language, "--passages": passages}  # with which the weight was found
     more = [word for name, value in given.items() if value is not None for word in (name, str(value))]
     read = [documents[0] if len(documents) == 1 else "DOCUMENTS", *more]
@@ -137,4 +139,4 @@ def _documents_line(adapted: Adaptation[SearchDetails]) -> str:
     """Return documents and queries in a sentence."""
     texts, details = adapted.texts, adapted.details
     made = " made from them" if details.made_from_documents else ""
-    return f"Documents: {texts.read:,} read, {texts.used:,} different ones used; {details.queries:,} queries{made}."
+    return f"Documents: {texts_used(texts)}; {details.queries:,} queries{made}."

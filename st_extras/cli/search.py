@@ -38,8 +38,8 @@ def search(
     documents: Annotated[
         str,
         typer.Argument(
-            help="What to search: a file (.txt, .jsonl, .csv, .tsv, .parquet; also .gz), a folder (also in BEIR's "
-            "layout), a pattern or a data set id."
+            help="What to search: a file (.txt, .md, .jsonl, .csv, .tsv, .parquet, .json; also .gz), a folder (also in "
+            "BEIR's layout), a pattern or a data set id."
         ),
     ],
     query: Annotated[

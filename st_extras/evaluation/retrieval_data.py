@@ -85,8 +85,8 @@ class RetrievalTask:
         if 2 * len(dangling) > total:
             raise ValueError(
                 f"relevant must hold ids of queries and documents that are there, got {len(dangling)} of {total} "
-                f"judgements with others, such as {dangling[0]!r} (there are {shown(next(iter(self.queries), None))}, "
-                f"{shown(next(iter(self.documents), None))})."
+                f"judgements with others, such as {dangling[0]!r}: a query is {shown(next(iter(self.queries), None))}, "
+                f"a document {shown(next(iter(self.documents), None))}."
             )
         if not relevant:
             raise ValueError("relevant must hold at least one query with a relevant document, got none.")

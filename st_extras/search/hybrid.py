@@ -479,7 +479,7 @@ class HybridSearch:
                 route="document",
                 batch_size=self._batch_size,
                 show_progress_bar=show_progress_bar,
-                label=f"Encoding texts {first + 1:,} to {first + len(group):,} of {len(new):,}",
+                label=f"Encoding passages {first + 1:,} to {first + len(group):,} of {len(new):,}",
             )
             check_finite_embeddings(encoded, group)
             if not vectors.size:

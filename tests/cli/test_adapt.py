@@ -61,7 +61,9 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     assert len(SentenceTransformer("out", device="cpu")) == 3
     code, out, err = run(*words, "--overwrite", "--threshold", "0.5", "--quiet")
     moved = json.loads(Path("out/adaptation.json").read_text())["details"]["threshold"]
-    assert f"0.50 before is {moved['after']:.2f} now: as many pairs lie above it ({moved['above']:,} of " in out, err
+    assert f"0.50 before is {moved['after']:.2f} now: as many pairs lie above it ({moved['above']:,} of the " in out, (
+        err
+    )
     code, out, err = run(*words, "--overwrite", "--json")
     report, written = json.loads(out), json.loads(Path("out/adaptation.json").read_text())
     assert (code, report.pop("output"), report) == (0, "out", written), err
@@ -161,7 +163,7 @@ def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses(budge
 
 def test_a_threshold_that_no_pair_exceeds():
     assert threshold_line(MovedThreshold(0.8, 0.861, 413, 4950)) == (
-        "0.80 before is 0.86 now: as many pairs lie above it (413 of 4,950)."
+        "0.80 before is 0.86 now: as many pairs lie above it (413 of the 4,950 pairs compared)."
     )
     assert threshold_line(MovedThreshold(0.99, None, 0, 4950)) == "No pair of 4,950 lies above 0.99 before."
     assert threshold_line(MovedThreshold(-1, None, 4950, 4950)) == "Each pair of 4,950 lies above -1 before."

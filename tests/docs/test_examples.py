@@ -38,6 +38,7 @@ def here(text: str) -> str:
     for pattern, less in {
         r"packaged_minilm\(\), layers=3": '"encoder"',
         r"max_steps=\d+": "max_steps=2",
+        r"steps_per_epoch=\d+": "steps_per_epoch=2",
         r"eval_steps=\d+": "eval_steps=1",
         "dimensions=256": "dimensions=4",
         r"--steps \d+": "--steps 2 --batch-size 8",

@@ -169,7 +169,7 @@ def test_the_shapes_of_other_libraries_are_taken(relevant):
     [
         ({"queries": ["one"]}, "queries must"), ({"relevant": {"1": 2.5}}, r"relevant\['1'\]"),
         ({"relevant": {"1": {"a": 10**400}}}, r"relevant\['1'\]\['a'\]"),
-        ({"relevant": {"1": ["c", "d", "a"]}}, "relevant .* 2 of 3 .* 'c' "),
+        ({"relevant": {"1": ["c", "d", "a"]}}, "relevant .* 2 of 3 .* 'c': "),
         ({"relevant": {"1": {"a": 0}}}, "relevant must"), ({"queries": {"1": "one", 1: "two"}}, "queries .*'1' twice"),
         ({"queries": {None: "one"}}, "queries: the id"), ({"documents": {"a": 3}}, r"documents\['a'\]"),
     ],
