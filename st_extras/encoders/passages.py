@@ -127,8 +127,8 @@ def warn_of_long_ones(model: SentenceTransformer, documents: Sequence[str]) -> N
     """Warn of documents that are read in part, once, with their number."""
     if count := int(longer_than_read(model, documents).sum()):
         logger.warning(
-            "%s of %s documents are longer than the %s tokens that the encoder reads: passages=%d (--passages) reads them "
-            "whole.",
+            "%s of %s documents are longer than the %s tokens that the encoder reads: passages=%d (--passages) reads "
+            "them whole.",
             f"{count:,}",
             f"{len(documents):,}",
             model.max_seq_length,
