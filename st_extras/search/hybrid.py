@@ -154,7 +154,16 @@ class HybridSearch:
         show_progress_bar: bool = False,
         folder: str | PathLike[str] | None = None,
     ) -> None:
-        self._set_up(model, batch_size, None if folder is None else check_folder(folder))
+        check_instance("model", model, SentenceTransformer)
+        check_product(model)
+        self.model = model
+        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
+        self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
+        self._folder = None if folder is None else check_folder(folder)
+        if isinstance(documents, SearchIndex):  # that load has read
+            self._check_encoder(documents)
+            self._index = documents
+            return
         share = check_share(share)
         words = check_passages(passages)
         words = words if embeddings is None else None
@@ -166,15 +175,6 @@ class HybridSearch:
         if source == "documents":
             unlabelled = queries_from_documents(read.texts)
         self._index = self._weighted(replace(index, share=share), weight, unlabelled, source)
-
-    def _set_up(self, model: SentenceTransformer, batch_size: int, folder: Path | None = None) -> None:
-        """Set all but the index."""
-        check_instance("model", model, SentenceTransformer)
-        check_product(model)
-        self.model = model
-        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
-        self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
-        self._folder = folder
 
     @property
     def ids(self) -> Sequence[Id]:
@@ -361,11 +361,7 @@ class HybridSearch:
             index = replace(index, ids=given.ids)  # numbers where they are numbers
             if not index.compares_words_as_now:
                 index = index.with_bm25_of(given.texts)
-        search = cls.__new__(cls)
-        search._set_up(model, batch_size)  # noqa: SLF001, its own
-        search._check_encoder(index)  # noqa: SLF001
-        search._index = index  # noqa: SLF001
-        return search
+        return cls(model, index, batch_size=batch_size)
 
     def holds(self, documents: Any) -> bool:
         """Return whether a new search of these documents would be this one: the same texts and ids in this order.

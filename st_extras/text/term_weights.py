@@ -113,9 +113,8 @@ class BM25:
             ImportError: if ``bm25s`` is not installed.
             ValueError: if there is no stemmer for the language.
         """
-        found = cls.__new__(cls)
-        found.language = check_language(language)
-        found._index = require_bm25s().BM25.load(folder, show_progress=False, allow_pickle=False)  # noqa: SLF001, its own
+        found = cls([""], language)  # of nothing, whose index is replaced
+        found._index = require_bm25s().BM25.load(folder, show_progress=False, allow_pickle=False)
         return found
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
