@@ -26,7 +26,7 @@ from st_extras.training.run import check_model
 from tests.architectures.encoders import build
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES, build_encoder
-from tests.helpers import some_fast
+from tests.helpers import Recorder, some_fast
 
 TEXTS = ["a cat", *SENTENCES[:3]]  # of different lengths, so that padding is there
 POOLINGS = ("cls", "mean", "max", "first-last", "last-two")
@@ -289,6 +289,14 @@ def test_options_reach_the_library(tmp_path, load):
     build_encoder(tmp_path).save(str(tmp_path / "saved"))
     model = load(str(tmp_path / "saved"), device="meta", truncate_dim=8, prompts={"query": "q: "})
     assert (model.device.type, model.truncate_dim, model.prompts["query"]) == ("meta", 8, "q: ")
+
+
+def test_where_the_files_are_is_asked_with_the_place(tmp_path, monkeypatch):
+    recorder = Recorder(monkeypatch)
+    recorder.on("st_extras.encoders.loading:find_encoder")
+    build_encoder(tmp_path).save(str(tmp_path / "saved"))
+    load_encoder(str(tmp_path / "saved"), cache_folder=str(tmp_path), local_files_only=True, truncate_dim=8)
+    assert recorder.one("find_encoder")["place"] == {"cache_folder": str(tmp_path), "local_files_only": True}
 
 
 @pytest.mark.parametrize("load", LOADERS)

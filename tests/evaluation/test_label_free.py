@@ -59,7 +59,6 @@ def measured(texts: list[str], base: Tensor, after: Tensor) -> list[list[float]]
     return found
 
 
-@pytest.mark.slow
 def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
     after, texts = BASE @ draw(12, 12, seed=5) + 0.1, [*TEXTS[:-1], "xyzzy"]  # which shares its words with none
     score = LabelFreeComparison(texts, BASE, seed=3).compare(after, resamples=200)
