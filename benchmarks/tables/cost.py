@@ -157,4 +157,4 @@ LATENCY = Table(
         ("more while searching, MiB", {"metric": "rows/<size>, 1 a document/searching", "show": WHOLE}),
     ],
 )
-"""Milliseconds of one query; held memory includes BM25. The million is of a second run: other work disturbed the first."""
+"""Of one query; held memory includes BM25. The million is of a second run: other work disturbed the first."""
