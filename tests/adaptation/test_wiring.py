@@ -48,8 +48,9 @@ def recorder(monkeypatch):
     return recorder
 
 
-def test_without_labels(still_encoder, tmp_path, recorder):
+def test_without_labels(still_encoder, tmp_path, recorder, monkeypatch):
     """With a strength, so that all is called, whatever the scores of a random encoder are."""
+    monkeypatch.setattr("st_extras.adaptation.domain.SMALLEST_GENERAL_SCORE", -200.0)
     began = time.perf_counter()
     found = adapt(still_encoder, iter(TEXTS), tmp_path / "out", strength="gentle", threshold=0.6, options=OPTIONS)
     calls = recorder.calls
@@ -90,6 +91,7 @@ def test_without_labels(still_encoder, tmp_path, recorder):
     line, chosen = recorder.one("card_line"), next(one for one in found.candidates if one.name == found.chosen)
     assert (line["name"], line["fitting"], line["points"]) == (found.chosen, 416, found.details.expected_points)
     assert (line["before"], line["after"]) == (found.details.general, chosen.general)
+    assert line["before"] != line["after"]
     assert recorder.one("add_linear")["model"] is still_encoder
     assert recorder.one("OutputFolder.save")["model"] is found.model
     asked = recorder.one("OutputFolder.__init__")
