@@ -27,7 +27,7 @@ from benchmarks.studies import KEPT, Options
 from st_extras.adaptation.pseudo_relevance import (
     PseudoRelevanceComparison,
     search_queries,
-    why_not_enough,
+    why_too_few,
 )
 from st_extras.adaptation.search_transforms import BOTH_SIDES, Embeddings, Routes, both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
@@ -84,7 +84,7 @@ def score(name: str, settings: dict[str, Any], collection: str, data: Path, cach
     evaluator = RetrievalEvaluator(task)
     queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
     from_documents = search_queries(None, documents)
-    if why_not_enough(documents, from_documents, from_documents=True):
+    if why_too_few(documents, from_documents, from_documents=True):
         from_documents = []
     places = {f"{collection}.q": queries, f"{collection}.d": documents}
     places |= {f"{collection}.made": from_documents} if from_documents else {}

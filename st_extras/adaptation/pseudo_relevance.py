@@ -34,7 +34,7 @@ def search_queries(queries: Any, documents: Sequence[str]) -> list[str]:
     return different
 
 
-def why_not_enough(documents: Sequence[str], queries: Sequence[str], *, from_documents: bool) -> str | None:
+def why_too_few(documents: Sequence[str], queries: Sequence[str], *, from_documents: bool) -> str | None:
     """Return what is lacking, counting different documents and queries; None if there are enough of both.
 
     Args:

@@ -27,7 +27,7 @@ from st_extras.adaptation.pseudo_relevance import (
     JudgedQueries,
     PseudoRelevanceComparison,
     search_queries,
-    why_not_enough,
+    why_too_few,
 )
 from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails
 from st_extras.adaptation.run import AdaptationOptions, AdaptationRun
@@ -133,7 +133,7 @@ def adapt_search(
     with AdaptationRun("adapt_search", model, output, options) as run:
         sample = run.sample(documents, "documents")
         wanted, from_documents = search_queries(queries, sample.texts), queries is None
-        if reason := why_not_enough(sample.texts, wanted, from_documents=from_documents):
+        if reason := why_too_few(sample.texts, wanted, from_documents=from_documents):
             return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(wanted), from_documents))
         if words is None:
             warn_of_long_ones(model, sample.texts)
@@ -149,7 +149,7 @@ def adapt_search(
         collection = Collection.of(model, (wanted, sample.texts), cut, encoded, language)
         summary = summarize(sample, collection.documents)
         details = SearchDetails(len(collection.queries), from_documents)
-        if reason := collection.why_not_enough():
+        if reason := collection.why_too_few():
             return run.save_unchanged(reason, summary, details)
 
         candidates: dict[str, Routes] = {}
@@ -252,7 +252,7 @@ class Collection:
         bm25 = BM25(documents or [""], language)
         return cls(queries, documents, passages, passages.texts(documents), searched, unit, bm25)
 
-    def why_not_enough(self) -> str | None:
+    def why_too_few(self) -> str | None:
         """Return what is lacking; None if nothing is."""
         if len(self.documents) >= FEWEST_DOCUMENTS and len(self.queries) >= FEWEST_QUERIES:
             return None
@@ -280,7 +280,7 @@ def propose(collection: Collection, *, keep_index: bool, from_documents: bool, s
     """Return the candidates by name, in the order in which the first harmless one is chosen.
 
     Args:
-        collection: what they are computed from.
+        collection: its embeddings by the base model give the transforms.
         keep_index: change queries alone.
         from_documents: whether the queries are sentences of the documents: their mean is then not used, as users'
             queries have another.

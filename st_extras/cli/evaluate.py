@@ -169,8 +169,7 @@ def _pairs(
     context: typer.Context, source: str, sets: Sequence[str] | None, setting: str, bar: bool, as_json: bool
 ) -> STSEvaluator:
     """Return the evaluator of STS sets: of the hub, if no data is given, with a line that names the alternatives."""
-    sources = [context.get_parameter_source(name) for name in ("sts", "sets")]
-    given = any(source is not None and source.name == "COMMANDLINE" for source in sources)
+    given = options.is_given(context, "sts") or options.is_given(context, "sets")
     own = "--labeled FILE, --retrieval FOLDER and --sts FOLDER score on your own data"
     if not given and not as_json:
         print_line(f"No data given: seven STS sets of the hub are scored; {own}.", to_stderr=True)

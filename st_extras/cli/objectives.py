@@ -29,7 +29,7 @@ _FURTHER = {"slt-fai": ("base_loss",), "paser": ("kinds", "language", "top_k")}
 _COUNTED = 100_000  # sentences at most, so that a large corpus does not hold up a training
 
 
-def parse_settings(objective: str, pairs: Sequence[str]) -> dict[str, Any]:
+def loss_settings(objective: str, pairs: Sequence[str]) -> dict[str, Any]:
     """Return the settings of an objective from the values of ``--set``, each NAME=VALUE.
 
     Raises:

@@ -86,9 +86,14 @@ def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
         ValueError: if one of them was given.
     """
     for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+        if parameter.name in names and is_given(context, parameter.name):
             raise ValueError(f"{max(parameter.opts, key=len)} {reason}.")
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether a parameter of the command stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def passage_words(given: int | None) -> int | None:

@@ -323,8 +323,10 @@ def _best_window(line: str, query: str, width: int, language: str | None) -> tup
     from st_extras.text.term_weights import search_words
     from st_extras.text.words import english_stop_words, find_all_words, find_words
 
-    words, stop_words = [*search_words(query), *find_all_words(query)], english_stop_words()
-    if language is not None:
+    stop_words = english_stop_words()
+    if language is None:
+        words = [*search_words(query), *find_all_words(query)]
+    else:
         stems = {*search_words(query, language)}
         words = [word for word in find_all_words(line) if not stems.isdisjoint(search_words(word, language))]
     spans = find_words(line, [word for word in words if word.casefold() not in stop_words] or words)

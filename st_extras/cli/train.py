@@ -152,7 +152,7 @@ def train(
     from st_extras.training import check_output, train_encoder
 
     check_output(output, job="train_encoder", resume=resume, overwrite=overwrite)
-    settings = objectives.parse_settings(objective, set_ or ())
+    settings = objectives.loss_settings(objective, set_ or ())
     if dev is None or dev == UNLABELED:
         options.refuse_unread(context, "needs --dev with labelled pairs", "dev_set")
     if max_steps != -1:

@@ -151,9 +151,13 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         ]
 
     def embed_both(self, model: SentenceTransformer, words: int | None = None) -> tuple[Floats, Floats, Passages]:
-        """Return the (Q, D) embeddings of the queries and the (P, D) ones of the documents' passages, and these.
+        """Return the embeddings of the queries (Q, D) and of the documents' passages (P, D), and the passages.
 
-        They are compared by product. Passages have so many ``words``; None: each document is one.
+        Similarities are inner products of the embeddings.
+
+        Args:
+            model: the encoder.
+            words: of a passage. None: each document is one.
         """
         queries = self.embed_inputs(model, self.queries, "query", self.query_prompt_name, self.query_prompt)
         documents = list(self.task.documents.values())

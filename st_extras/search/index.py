@@ -160,12 +160,14 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
         # from here on, what is written is known to be the index's, whenever this ends
         write_checked_json(path / ABOUT, _FORMAT, earlier | {"unfinished": sorted(owned | new)})
         _remove_partial(path, {ABOUT, *owned, *new})
-        there = {file for file in known if (path / file).is_file()}
-        if embeddings not in there:
+        whole = {file for file in new & {*known} if (path / file).is_file()}  # their digests were checked
+        if embeddings not in whole:
             write_tensors(path / embeddings, tensors)
-        if not {file for file in new if file.startswith(f"{by_words}/")} <= there:
+        of_bm25 = {f"{by_words}/{file}" for file in BM25.FILES}
+        if not of_bm25 <= whole:
             _write_bm25(index.bm25, path / by_words)
-        if ids:
+            whole -= of_bm25
+        if ids and ids not in whole:
             write_json(path / ids, list(index.ids))
         about = {
             "documents": len(index.ids),
@@ -181,7 +183,7 @@ def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
             "share": index.share,
             "similarity": index.similarity,
             "encoder": index.encoder.to_json(),
-            "files": {file: file_digest(path / file) for file in sorted(new)},
+            "files": {file: known[file] if file in whole else file_digest(path / file) for file in sorted(new)},
         }
         write_checked_json(path / ABOUT, _FORMAT, about | {"unfinished": sorted(owned - new)})
         _remove(path, owned - new)

@@ -89,7 +89,7 @@ def read_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:
         ``\n``, they end at ``\r`` too.
 
     Raises:
-        ValueError: if a line is no text or is too long, or the file is of another kind or damaged.
+        ValueError: if a line is not valid text or is too long, or the file is damaged or not a text file.
     """
     number = 0
     with open_text(path) as stream:

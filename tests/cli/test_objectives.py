@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from st_extras.cli.objectives import make_loss, parse_settings, training_rows
+from st_extras.cli.objectives import loss_settings, make_loss, training_rows
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES
 
@@ -14,7 +14,7 @@ WITHOUT_MASK: Any = SimpleNamespace(tokenizer=SimpleNamespace(mask_token=None))
 
 
 def made(encoder: Any, objective: str, *pairs: str, sentences: list[str] = SENTENCES) -> Any:
-    return make_loss(objective, parse_settings(objective, pairs), encoder, sentences, batch_size=4)
+    return make_loss(objective, loss_settings(objective, pairs), encoder, sentences, batch_size=4)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_settings_reach_the_loss(encoder):
 def test_without_a_mask_token_paser_deletes_phrases_if_it_may():
     with pytest.raises(ValueError, match="on_missing_mask"):
         training_rows("paser", {}, WITHOUT_MASK, SENTENCES, 0)
-    settings = parse_settings("paser", ["on_missing_mask=delete", "mlm_weight=0"])
+    settings = loss_settings("paser", ["on_missing_mask=delete", "mlm_weight=0"])
     rows = training_rows("paser", settings, WITHOUT_MASK, SENTENCES, 0)
     assert len(rows) >= len(SENTENCES)
     for sentence, masked, phrase in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):

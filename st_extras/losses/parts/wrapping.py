@@ -122,8 +122,8 @@ def gather_instruments(**parts: Any) -> dict[str, Tensor]:
     }
 
 
-# MatryoshkaLoss and AdaptiveLayerLoss replace the model's forward, and tell a loss nothing: what they are is found by
-# the class of the replacement.
+# MatryoshkaLoss and AdaptiveLayerLoss replace the model's forward without informing the loss: the class of the
+# replacement shows which of them wraps it.
 
 
 def _matryoshka(model: nn.Module) -> ForwardDecorator | None:
