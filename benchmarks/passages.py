@@ -1,8 +1,9 @@
-"""Which passages of long documents an encoder should compare with queries, by nDCG@10.
+"""Which passages of long documents an encoder should compare with queries, and what stems add to BM25, by nDCG@10.
 
 Collections of short documents stand as they are. Those of long ones are made of short ones: three to six texts on like
 topics are one document, which is relevant to the queries of each. For each length and step of passages, a document's
-score is that of its best passage, or halfway between it and the mean, alone and plus BM25 of whole documents.
+score is that of its best passage, or halfway between it and the mean, alone and plus BM25 of whole documents. BM25 with
+English stems and without stop words stands beside BM25, alone and plus the encoder of whole documents.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from st_extras.text.term_weights import BM25
 
 FEWEST_JOINED, MOST_JOINED = 3, 6
 PARAGRAPHS = "\n\n"
+LANGUAGE = "english"
 
 
 def joined(task: RetrievalTask, texts: int, seed: int = 0) -> RetrievalTask:
@@ -109,7 +111,7 @@ def score(
     queries, documents = [task.queries[key] for key in evaluator.queries_ids], list(task.documents.values())
     model = load_encoder(**({"path": packaged_minilm()} | settings))
     longer = longer_than_read(model, documents)
-    bm25 = BM25(documents).scores(queries)
+    bm25, stems = (BM25(documents, language).scores(queries) for language in (None, LANGUAGE))
     places = {f"{collection}.q": queries, f"{collection}.d": documents}
     of_queries, of_documents = embeddings(name, settings, places, cache)
     start = (of_queries @ of_documents.T).numpy()
@@ -117,25 +119,27 @@ def score(
 
     def rows() -> Iterator[tuple[str, np.ndarray]]:
         yield START, start
-        yield f"{START} + BM25", weighted(start, bm25, bm25_weight(start, bm25))
-        for words, step in cuts:
-            passages = cut([documents[i] for i in chosen], [True] * len(chosen), words, step)
+        for called, words in {"BM25": bm25, f"BM25, {LANGUAGE}": stems}.items():
+            yield called, words
+            yield f"{START} + {called}", weighted(start, words, bm25_weight(start, words))
+        for length, step in cuts:
+            passages = cut([documents[i] for i in chosen], [True] * len(chosen), length, step)
             listed = passages.texts([documents[i] for i in chosen])
-            (of_passages,) = embeddings(name, settings, {f"{collection}.{words}-{step}": listed}, cache)
+            (of_passages,) = embeddings(name, settings, {f"{collection}.{length}-{step}": listed}, cache)
             scores = (of_queries @ of_passages.T).numpy()
             best, mean = start.copy(), start.copy()
             best[:, chosen] = passages.best(scores)
             mean[:, chosen] = np.add.reduceat(scores, passages.first[:-1], axis=1) / np.diff(passages.first)
-            yield from rows_of(f"{words} words, step {step}", best, mean, bm25, start)
+            yield from rows_of(f"{length} words, step {step}", best, mean, bm25, start)
 
-    words = [len(text.split()) for text in documents]
+    lengths = [len(text.split()) for text in documents]
     counts = {"queries": len(queries), "documents": len(documents), "longer": int(longer.sum())}
     return {
         "encoder": name,
         "settings": settings,
         "collection": collection,
         **counts,
-        "words": round(float(np.mean(words)), 1),
+        "words": round(float(np.mean(lengths)), 1),
         "rows": scored(rows(), evaluator),
     }
 
