@@ -169,6 +169,8 @@ def _texts_line(adapted: Adaptation[DomainDetails]) -> str:
 
 def texts_used(texts: TextSummary) -> str:
     """Return how many texts were read and used, and how many of the sample were left out."""
+    if not texts.used:
+        return f"{texts.read:,} read, none used"
     left_out = texts.sampled - texts.used
     why = f" ({left_out:,} not: the time, --minutes, was over, or they have no embedding)" if left_out else ""
     return f"{texts.read:,} read, {texts.used:,} different ones used{why}"

@@ -69,6 +69,13 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     assert (code, report.pop("output"), report) == (0, "out", written), err
 
 
+def test_too_few_documents_are_no_matter_of_time(run):
+    code, out, _ = run("adapt-search", "ENC", "TEXT", "-o", "out", "--quiet")
+    reason, documents, *_ = out.splitlines()
+    assert (code, reason.startswith("Left unchanged: 100 different documents are needed, got 8.")) == (0, True)
+    assert documents == "Documents: 8 read, none used; 8 queries made from them."
+
+
 def test_an_encoder_that_is_left_unchanged_is_no_failure(run):
     code, out, _ = run("adapt", "ENC", "TEXT", "-o", "out", "--quiet")
     reason, text = out.splitlines()
