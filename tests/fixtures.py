@@ -1,23 +1,29 @@
 """Everything the tests need is made here: no model hub, no downloads."""
 
-import copy
 import functools
 import gc
+import io
 import os
+import pickle
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import accelerate.utils.memory
 import jinja2
 import pytest
+import sentence_transformers.base.model_card
 import torch
 import typer
+import yaml
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 
+from st_extras.samples import graded_pairs
 from st_extras.text.frequency import FrequencyTable
 
 torch.set_num_threads(1)
@@ -26,6 +32,13 @@ torch.set_num_threads(1)
 accelerate.utils.memory.gc = types.SimpleNamespace(collect=lambda: 0)  # type: ignore[attr-defined]
 jinja2.Environment.compile = functools.lru_cache(maxsize=32)(jinja2.Environment.compile)  # type: ignore[method-assign]
 typer.main.get_command = functools.cache(typer.main.get_command)
+# Every encoder that is loaded or saved asks for the metadata of installed packages, every one that is loaded starts
+# threads for its few weights, every card is written and read by a slow parser, every file waits for the disk.
+cards = sentence_transformers.base.model_card
+cards.get_versions = functools.cache(cards.get_versions)
+os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
+yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # type: ignore[misc]
+os.fsync = lambda descriptor: None
 
 
 def pytest_collection_finish() -> None:
@@ -104,21 +117,43 @@ def sentences():
     return list(SENTENCES)
 
 
+class _Packed(pickle.Pickler):
+    """A model that is copied a tenth of the time of ``copy.deepcopy``: its tensors stay beside the pickle."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        self.file = io.BytesIO()
+        super().__init__(self.file)
+        self.tensors: dict[int, Tensor] = {}
+        self.dump(model)
+
+    def persistent_id(self, value: object) -> int | None:
+        if not isinstance(value, Tensor):
+            return None
+        self.tensors[id(value)] = value
+        return id(value)
+
+    def copy(self) -> SentenceTransformer:
+        copies = {
+            key: nn.Parameter(value.detach().clone(), value.requires_grad)
+            if isinstance(value, nn.Parameter)
+            else value.clone()
+            for key, value in self.tensors.items()
+        }
+        reader = pickle.Unpickler(io.BytesIO(self.file.getvalue()))
+        reader.persistent_load = copies.__getitem__  # type: ignore[method-assign]
+        found: SentenceTransformer = reader.load()
+        return found
+
+
 @pytest.fixture(scope="session")
-def built_encoders(tmp_path_factory):
-    """``build_encoder`` once for each set of options: to be copied, not changed."""
+def make_encoder(tmp_path_factory):
+    """``make_encoder(dropout=0.0, hidden_size=8, ...)``: a tiny encoder of its own at each call."""
 
     @functools.cache
-    def build(**options: object) -> SentenceTransformer:
-        return build_encoder(tmp_path_factory.mktemp("encoder") / "model", **options)  # type: ignore[arg-type]
+    def packed(**options: Any) -> _Packed:
+        return _Packed(build_encoder(tmp_path_factory.mktemp("encoder") / "model", **options))
 
-    return build
-
-
-@pytest.fixture
-def make_encoder(built_encoders):
-    """``make_encoder(dropout=0.0, hidden_size=8, ...)``: a tiny encoder of its own at each call."""
-    return lambda **options: copy.deepcopy(built_encoders(**options))
+    return lambda **options: packed(**options).copy()
 
 
 @pytest.fixture
@@ -151,6 +186,13 @@ def without_picture():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("st_extras.adaptation.neighbors._write_picture", lambda *_: False)
         yield
+
+
+@pytest.fixture
+def few_general_pairs(monkeypatch):
+    """Let adapt encode a tenth of the pairs of general English, which is most of the text that it encodes here."""
+    few = tuple(column[::10] for column in graded_pairs())
+    monkeypatch.setattr("st_extras.adaptation.scoring.graded_pairs", lambda: few)
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,8 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 def cosine(x: Sequence[float] | Tensor, y: Sequence[float] | Tensor) -> float:
     """The cosine of two vectors as a plain loop."""
-    pairs = [(float(a), float(b)) for a, b in zip(x, y, strict=True)]
+    x, y = (one.tolist() if isinstance(one, Tensor) else one for one in (x, y))  # to loop over a tensor is slow
+    pairs = list(zip(x, y, strict=True))
     return sum(a * b for a, b in pairs) / math.sqrt(sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs))
 
 

@@ -102,8 +102,15 @@ def test_a_weight_of_0_is_warned_of(caplog):
 SENTENCES = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize("queries", [QUERIES, None], ids=["given", "from documents"])
+@pytest.mark.parametrize(
+    ("similarity", "queries"),
+    [
+        pytest.param("cosine", QUERIES, marks=pytest.mark.slow),
+        ("dot", QUERIES),
+        ("cosine", None),
+        pytest.param("dot", None, marks=pytest.mark.slow),
+    ],
+)
 def test_search_adaptation_and_evaluation_find_one_weight(still_encoder, tmp_path, monkeypatch, similarity, queries):
     """For the same model, documents and queries, in whatever order, of more queries than are used; some are cut."""
     monkeypatch.setattr(ranking, "MOST_QUERIES", 30)

@@ -184,10 +184,10 @@ def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch
 
 
 @pytest.fixture(scope="module")
-def whole(built_encoders, tmp_path_factory):
+def whole(make_encoder, tmp_path_factory):
     """What was found in TEXTS by DEV, and where it is saved; nothing changes it."""
     folder = tmp_path_factory.mktemp("whole")
-    return chosen_by_labels(built_encoders(dropout=0.0), folder), folder
+    return chosen_by_labels(make_encoder(dropout=0.0), folder), folder
 
 
 @pytest.mark.slow
@@ -230,10 +230,15 @@ def test_an_interrupted_run_ends_the_same(still_encoder, tmp_path, monkeypatch, 
     assert np.array_equal(saved(tmp_path / "out").encode(SENTENCES), whole[0].model.encode(SENTENCES))
 
 
+@pytest.mark.usefixtures("few_general_pairs")
 @pytest.mark.parametrize(
-    ("place", "name"), [(CandidateScores, "result"), (domain, "neighbor_directions"), (domain, "character_tfidf")]
+    ("place", "name", "error"),
+    [
+        (CandidateScores, "result", RuntimeError("no memory")),
+        (domain, "neighbor_directions", ValueError("a bug")),
+        (domain, "character_tfidf", ValueError("a bug")),
+    ],
 )
-@pytest.mark.parametrize("error", [RuntimeError("no memory"), ValueError("a bug")])
 def test_an_error_is_no_reason_to_leave_the_encoder_unchanged(still_encoder, tmp_path, monkeypatch, place, name, error):
     def failing(*_: Any, **__: Any) -> None:
         raise error
@@ -301,11 +306,12 @@ def test_routers_normalize_and_half_precision(make_encoder, tmp_path):
         run(SentenceTransformer(modules=[apart], device="cpu"), TEXTS, tmp_path / "apart")
 
 
+@pytest.mark.usefixtures("few_general_pairs")
 def test_a_language_model_is_an_encoder_as_any_other(tmp_path):
     """What is done does not depend on whether it has a default prompt."""
     folder = build_decoder(tmp_path / "decoder")
     found = [
-        run(load_encoder(folder, device="cpu", **prompt), TEXTS, tmp_path / str(number), dev=DEV)
+        run(load_encoder(folder, device="cpu", **prompt), TEXTS[:500], tmp_path / str(number), dev=DEV)
         for number, prompt in enumerate(({}, {"prompts": {"text": "a "}, "default_prompt_name": "text"}))
     ]
     for one in found:

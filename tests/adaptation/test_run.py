@@ -16,6 +16,7 @@ from st_extras.adaptation import AdaptationOptions, adapt, adapt_search
 from st_extras.adaptation.run import AdaptationRun
 from st_extras.encoders import embedding_store
 from st_extras.encoders.loading import keep_layers
+from st_extras.evaluation import RetrievalTask
 from st_extras.files import write_checked_json
 from st_extras.training.output import FILES
 from st_extras.training.output import contents as output_contents
@@ -180,7 +181,13 @@ def test_what_no_job_takes(still_encoder, make_encoder, tmp_path, job):
     with pytest.raises(ValueError, match=r"^model must be a whole encoder"):
         job(still_encoder, TEXTS, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    assert job(make_encoder(), TEXTS[:9], tmp_path / "out", **quiet()).texts.read == 9, "nothing else was refused"
+    dev = DEV if job is adapt else RetrievalTask({"q": "a cat"}, {"d": "the cat"}, {"q": {"d": 1.0}})
+    for texts, overwrite in ((TEXTS[:9], False), (TEXTS[:8], True)):  # these are taken, and act
+        found = job(make_encoder(), texts, tmp_path / "out", dev=dev, **quiet(overwrite=overwrite))
+        assert found.texts.read == len(texts)
+        assert json.loads((tmp_path / "out" / "adaptation.json").read_text())["texts"]["read"] == len(texts)
+        with pytest.raises(ValueError, match=r"^output must"):
+            job(make_encoder(), texts, tmp_path / "out", **quiet())
 
 
 def test_embeddings_that_are_not_finite(still_encoder, tmp_path):

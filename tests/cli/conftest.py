@@ -12,6 +12,7 @@ import pytest
 
 from st_extras.cli import app
 from st_extras.evaluation import SEVEN_STS
+from st_extras.samples import graded_pairs
 from tests.fixtures import SENTENCES, build_encoder
 
 Run = Callable[..., tuple[int, str, str]]
@@ -38,6 +39,8 @@ def run_in(inputs):
     """``run_in(folder, "train", ...)``: run in that folder, with the words ENC, TEXT and STS filled in."""
     places = {"ENC": inputs / "encoder", "TEXT": inputs / "text.txt", "STS": inputs}
 
+    few = tuple(column[::10] for column in graded_pairs())
+
     def call(folder: Path, *arguments: object, columns: int = 200) -> tuple[int, str, str]:
         words = [str(places.get(str(word), word)) for word in arguments]
         out, err = io.StringIO(), io.StringIO()
@@ -45,6 +48,7 @@ def run_in(inputs):
             patch.chdir(folder)
             patch.setattr(app, "_quiet_libraries", lambda: None)  # it would silence the tests that follow
             patch.setenv("COLUMNS", str(columns))
+            patch.setattr("st_extras.samples.graded_pairs", lambda: few)  # what train scores before it begins
             patch.setattr(sys, "argv", ["st-extras", *words])
             with pytest.raises(SystemExit) as exit_:
                 app.main()

@@ -32,7 +32,7 @@ def test_a_linear_layer_is_a_stock_one(run, inputs):
 
 
 def test_a_refined_encoder_is_not_trained(run):
-    assert run("refine", "repal", "ENC", "TEXT", "-o", "refined")[0] == 0
+    assert run("refine", "repal", "ENC", "TEXT", "-o", "refined", "--set", "keywords=tfidf")[0] == 0
     for command in (("train", "simcse"), ("adapt",), ("adapt-search",)):
         code, _, err = run(*command, "refined", "TEXT", "-o", "out")
         assert (code, "got 'refined'" in err) == (2, True), err

@@ -39,8 +39,7 @@ def measured(texts: list[str], base: Tensor, after: Tensor) -> list[list[float]]
     """For each text: confirmed, word_overlap, coherence of ``after``; plain loops."""
     rows = character_tfidf(texts).toarray().astype(float)
     words = [[float(a @ b) for b in rows] for a in rows]
-    before = [[cosine(a, b) for b in base] for a in base]
-    now = [[cosine(a, b) for b in after] for a in after]
+    before, now = ([[cosine(a, b) for b in rows] for a in rows] for rows in (base.tolist(), after.tolist()))
     near = [set(ranked(now, i)[:10]) for i in range(len(texts))]
     found = []
     for i in range(len(texts)):

@@ -81,6 +81,7 @@ class TestEvaluator:
             sts_evaluator(["stsb_dev", "STS-B dev"], tmp_path)
 
 
+@pytest.mark.slow
 def test_real_sets_have_subsets_enough_for_the_weighted_mean(data_folder):
     sts_evaluator(SEVEN_STS, data_folder, setting="wmean")
 

@@ -111,6 +111,7 @@ COUNTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_real_row_counts(data_folder):
     assert {name: len(load_sts(name, data_folder)) for name in COUNTS} == COUNTS
 

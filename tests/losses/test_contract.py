@@ -167,11 +167,11 @@ def test_mini_batches_change_nothing(make_encoder, name):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, built_encoders):
+def trained(tmp_path_factory, make_encoder):
     """``trained(name)``: the trainer after two epochs of two steps, and the loss before; ``resume``: from step 2."""
 
     def run(name: str, folder: Path, **options: Any) -> tuple[Any, dict[str, Tensor]]:
-        model = copy.deepcopy(built_encoders(layers=1))
+        model = make_encoder(layers=1)
         loss = CASES[name].make(model)
         before = snapshot(loss)
         settings = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 2, "logging_steps": 1}

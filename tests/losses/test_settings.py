@@ -4,7 +4,6 @@ Zero too, wherever it is allowed and not the default: ``value or default`` would
 refused by its name; tests/test_checks.py has every kind of value.
 """
 
-import copy
 import functools
 import inspect
 from typing import Any
@@ -80,12 +79,12 @@ UNNAMED = {"complementary_model", "decoder_dropout"}
 
 
 @pytest.fixture(scope="module")
-def first_steps(built_encoders):
+def first_steps(make_encoder):
     """Losses and sizes of the encoder's gradients in three steps of SGD, of each set of options once."""
 
     @functools.cache
     def run(kind: Any, options: tuple[tuple[str, Any], ...], again: bool = False) -> tuple[float, ...]:
-        model = copy.deepcopy(built_encoders(layers=1))
+        model = make_encoder(layers=1)
         settings = {"num_decoder_layers": 1} if kind is PaSeRLoss else {}
         case = Case(kind, settings | dict(options))
         loss = case.make(model.train(), seed=1).train()

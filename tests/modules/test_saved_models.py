@@ -73,10 +73,10 @@ def test_a_callable_cannot_be_saved_and_leaves_the_model_that_was_there(still_en
 
 
 @pytest.fixture(scope="module")
-def whole(built_encoders, tmp_path_factory):
+def whole(make_encoder, tmp_path_factory):
     """A saved model with whitening and RepAL."""
     folder = tmp_path_factory.mktemp("whole") / "model"
-    whitened = whitening(built_encoders(), TEXTS, dimensions=6)
+    whitened = whitening(make_encoder(), TEXTS, dimensions=6)
     attach(whitened, keywords="tfidf").save(str(folder))
     assert load(str(folder), device="cpu").encode(TEXTS).shape == (len(TEXTS), 6)
     return folder

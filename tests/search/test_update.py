@@ -369,6 +369,7 @@ def test_a_first_save_that_stops_is_no_index_and_can_be_done_again(search, tmp_p
     assert_same(HybridSearch.load(tmp_path, search.model), search)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kills processes")
 def test_a_killed_update_leaves_the_old_index_or_the_new(tmp_path):
     """The long form: python -m tests.search.kill_update --kills 40."""

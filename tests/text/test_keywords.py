@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from st_extras.text import keywords
 from st_extras.text.keywords import (
     JiebaKeywords,
     RakeKeywords,
@@ -84,7 +85,9 @@ def test_unknown_keywords_are_refused(call, keywords):
         build_extractor("tfidf")
 
 
-def test_jieba_masks_what_extract_tags_returns():
+def test_jieba_masks_what_extract_tags_returns(monkeypatch):
+    own = keywords._jieba_tfidf().tokenizer.tokenizer  # the same dictionary is not read twice
+    monkeypatch.setattr(jieba.analyse.default_tfidf, "tokenizer", own)
     for text in ["The old man and a woman saw the man in Paris .", "我喜欢在北京大学的图书馆看书", "T恤 and B超"]:
         tags = jieba.analyse.extract_tags(text)
         expected = text

@@ -6,6 +6,7 @@ import pytest
 import torch
 from datasets import Dataset
 
+from st_extras.evaluation.label_free import FEWEST
 from st_extras.losses import SimCSELoss
 from st_extras.training.harm import COMPARED, HarmCheck
 from tests.adaptation.texts import TEXTS
@@ -73,14 +74,15 @@ def test_a_training_is_checked_without_an_evaluator_and_its_weights_do_not_chang
 
     monkeypatch.setattr("st_extras.training.harm.LEAST_CONFIRMED", 0.0)
     monkeypatch.setattr("st_extras.training.harm._LOWEST", 10.0)
-    with_check = trained("with", TEXTS)
+    texts = TEXTS[: FEWEST + 9]
+    with_check = trained("with", texts)
     assert caplog.text.count(WARNING) == 1
     monkeypatch.setattr("st_extras.training.harm.FEWEST", 10**6)
-    without = trained("without", TEXTS)
+    without = trained("without", texts)
     assert differing(with_check[0], without[0]) == set()
     assert torch.equal(with_check[1], without[1])
     monkeypatch.undo()
     monkeypatch.setattr("st_extras.training.harm._LOWEST", 10.0)
-    trained("scored", TEXTS, evaluator=ScriptedEvaluator([0.1, 0.2, 0.3]))
+    trained("scored", texts, evaluator=ScriptedEvaluator([0.1, 0.2, 0.3]))
     trained("few", SENTENCES)
     assert caplog.text.count(WARNING) == 1

@@ -1,6 +1,5 @@
 """``train_encoder``: what is kept, when it stops, what it refuses and what it leaves behind."""
 
-import copy
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -244,9 +243,9 @@ class TestSameTraining:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def stopped(cls, built_encoders, tmp_path_factory):
+    def stopped(cls, make_encoder, tmp_path_factory):
         out: Path = tmp_path_factory.mktemp("stopped") / "out"
-        interrupted(copy.deepcopy(built_encoders()), out, AdCSELoss, max_steps=4)
+        interrupted(make_encoder(), out, AdCSELoss, max_steps=4)
         return out
 
     @pytest.mark.parametrize("name", CHANGES)
