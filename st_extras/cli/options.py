@@ -65,6 +65,13 @@ def valid_text(name: str, text: str) -> str:
     return text.removeprefix("\ufeff")
 
 
+def check_language(value: str | None) -> str | None:
+    """Return the language of BM25 if there is a stemmer for it."""
+    from st_extras.text.term_weights import check_language
+
+    return check_language(value)
+
+
 def refuse_refined(path: str) -> None:
     """Refuse a folder with modules of this package where a plain encoder is needed."""
     modules = Path(path, "modules.json")
@@ -248,7 +255,9 @@ TextColumn = Annotated[
 LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.", rich_help_panel=LABELS)]
 Language = Annotated[
     str | None,
-    typer.Option(help='BM25 by stems and without stop words, such as "english".', rich_help_panel=SEARCH),
+    typer.Option(
+        help='BM25 by stems and without stop words, such as "english".', callback=check_language, rich_help_panel=SEARCH
+    ),
 ]
 Passages = Annotated[
     int | None,

@@ -29,6 +29,7 @@ _SNIPPET = 300  # characters of a document that JSON shows
 _SHOWN = 20_000  # characters of a document in which matching words are looked for
 _LEAD = 10  # characters shown before the first matching word, where a text is cut at its beginning
 _LONGEST_ID = 24  # characters of an id on a line
+_REORDERING = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))  # Unicode's explicit directions
 _BETWEEN = 13  # columns of the terminal beside the cells of a table
 
 
@@ -341,5 +342,7 @@ def _best_window(line: str, query: str, width: int, language: str | None) -> tup
 
 
 def _without_controls(text: str) -> str:
-    """Return the text without line breaks and other control codes."""
-    return " ".join("".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in text).split())
+    """Return the text without line breaks and other control codes, nor those that reorder what follows them."""
+    return " ".join(
+        "".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in text.translate(_REORDERING)).split()
+    )

@@ -71,13 +71,14 @@ def check_passages(words: Any) -> int | None:
 def cut_documents(
     model: SentenceTransformer, documents: Sequence[str], words: int | None, prompt: str | None = None
 ) -> Passages:
-    """Cut the documents that an encoder would not read whole into passages that overlap by a quarter.
+    """Cut the documents that an encoder would not read whole into passages that overlap by about a quarter.
 
     Args:
         model: reads ``max_seq_length`` tokens of a text, with the prompt for documents. One without a limit reads all.
         documents: N texts.
         words: of a passage (Chinese and its like: characters), at least 4; fewer where the encoder reads fewer than 2
-            tokens for each. The last one ends with the document. None: all documents stay whole.
+            tokens for each. The last one ends with the document. A passage that the encoder would not read whole, as of
+            long words, addresses or code, is halved until it does. None: all documents stay whole.
         prompt: before documents; None: the model's own.
     """
     longer = np.zeros(len(documents), dtype=bool) if words is None else longer_than_read(model, documents, prompt)
@@ -85,6 +86,18 @@ def cut_documents(
     spans = [
         passage_spans(text, size) if cut else [(0, len(text))] for text, cut in zip(documents, longer, strict=True)
     ]
+    unread = np.flatnonzero(longer).tolist()
+    if unread and longer_than_read(model, [""], prompt).any():  # the prompt leaves no room for any text
+        unread = []
+    while unread:
+        found = [(i, span) for i in unread for span in spans[i]]
+        pieces = [documents[i][start:end] for i, (start, end) in found]
+        halve = longer_than_read(model, pieces, prompt) & [len(piece) > 1 for piece in pieces]
+        for i in unread:
+            spans[i] = []
+        for (i, span), in_two in zip(found, halve, strict=True):
+            spans[i] += _halves(documents[i], *span) if in_two else [span]
+        unread = sorted({i for (i, _), in_two in zip(found, halve, strict=True) if in_two})
     first = np.array([0, *accumulate(map(len, spans))], dtype=np.int64)
     return Passages(first, np.array([*chain.from_iterable(spans)], dtype=np.int32).reshape(-1, 2))
 
@@ -103,6 +116,16 @@ def passage_spans(text: str, words: int, step: int | None = None) -> list[tuple[
         return [(0, len(text))]
     starts = [*range(0, len(found) - words, step), len(found) - words]
     return [(found[start][0], found[start + words - 1][1]) for start in starts]
+
+
+def _halves(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return two passages in place of one, which share a quarter of its words; of a single word, two parts."""
+    count = sum(1 for _ in WORD.finditer(text, start, end))
+    if count > 1:
+        size = (count + count // 4 + 1) // 2
+        return [(start + first, start + last) for first, last in passage_spans(text[start:end], size, count - size)]
+    middle = (start + end) // 2
+    return [(start, middle), (middle, end)]
 
 
 def longer_than_read(

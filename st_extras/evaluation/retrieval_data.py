@@ -14,7 +14,7 @@ from typing import Any
 
 from st_extras.checks import check_instance, shown
 from st_extras.evaluation.reporting import check_iterable
-from st_extras.text.corpus import check_sentence
+from st_extras.text.corpus import check_sentence, is_blank
 from st_extras.text.documents import check_id, read_documents, read_queries
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
@@ -22,18 +22,15 @@ from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, open_file
 
 logger = logging.getLogger(__name__)
 
-_COLUMNS = {
-    "query": Column(QUERY_IDS),
-    "document": Column(DOCUMENT_IDS),
-    "grade": Column(("score", "relevance", "grade", "label")),
-}
+_GRADES = ("score", "relevance", "grade", "label")
+_COLUMNS = {"query": Column(QUERY_IDS), "document": Column(DOCUMENT_IDS), "grade": Column(_GRADES)}
 """Those of a file of judgements."""
 _WITHOUT_GRADES = {kind: column for kind, column in _COLUMNS.items() if kind != "grade"}
 """Those of a file of two columns: all documents in it are relevant."""
 _OF_QUERIES = {
-    "query": Column(("query",)),
-    "document": Column(("id",)),
-    "grade": Column(("grade",), required=False),
+    "query": Column(("query", "question")),
+    "document": Column((*DOCUMENT_IDS, "id")),
+    "grade": Column(_GRADES, required=False),
 }
 """Those of a file of queries with their judgements."""
 _WITHOUT_HEADER = {3: ("query", "document", "grade"), 4: ("query", "iteration", "document", "grade")}
@@ -196,9 +193,9 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
 
     Args:
         documents: a file, a folder or a pattern of documents with ids, as for ``st-extras search``.
-        judged: a table, such as .tsv or .jsonl, with the columns ``query`` (its text), ``id`` (of a document) and,
-            if wanted, ``grade`` (above 0: relevant; without it, 1). A query with several relevant documents has a row
-            for each.
+        judged: a table, such as .tsv or .jsonl, with the columns ``query`` (its text), ``id`` (of a document; also
+            ``corpus-id`` or ``doc_id``) and, if wanted, ``grade``, ``score``, ``relevance`` or ``label`` (above 0:
+            relevant; without it, 1). A query with several relevant documents has a row for each.
 
     Raises:
         ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
@@ -206,11 +203,22 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
     """
     texts = read_documents(documents, require_ids=True).by_id()
     rows = open_file(judged, other=".tsv").rows(_OF_QUERIES)
-    relevant = _by_query((where, check_sentence(row["query"], where).strip(), row) for where, row in rows)
+    relevant = _by_query((where, _check_query(row["query"], where), row) for where, row in rows)
     try:
         return RetrievalTask({query: query for query in relevant}, texts, relevant)
     except ValueError as error:
         raise ValueError(f"{judged}: {error}") from None
+
+
+def _check_query(value: Any, where: str) -> str:
+    """Return the text of a query, stripped.
+
+    Raises:
+        ValueError: if it is no valid text, or blank; the message begins with ``where``.
+    """
+    if is_blank(text := check_sentence(value, where)):
+        raise ValueError(f"{where}: a query must have text, got {value!r:.80}: leave its row out.")
+    return text.strip()
 
 
 def _by_query(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, dict[str, float]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from st_extras.checks import shown
@@ -47,7 +48,7 @@ def read_identified(documents: Any) -> Documents:
     """
     if isinstance(documents, Mapping) and all(isinstance(text, str) for text in documents.values()):
         texts = [check_sentence(text, f"documents[{key!r}]") for key, text in documents.items()]
-        ids = list(documents)
+        ids = _checked_ids(documents)
     elif not isinstance(documents, Mapping) and is_dataset(documents, name="documents"):
         columns = text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="column")
         rows = [*text_rows(dataset_table(documents, "documents"), columns)]
@@ -57,17 +58,24 @@ def read_identified(documents: Any) -> Documents:
     else:
         texts = list(iterate_sentences(documents, name="documents"))
         ids = [*range(len(texts))]
-    _check_ids(ids)
+    _check_different(ids)
     places = [place for place, text in enumerate(texts) if not is_blank(text)]
     if not places:
         raise ValueError(f"documents must hold at least one text that is not blank, got {len(texts)} blank ones.")
     return Documents([ids[place] for place in places], [texts[place] for place in places], places, len(texts))
 
 
-def _check_ids(ids: Sequence[Any]) -> None:
-    for key in ids:
-        if isinstance(key, bool) or not isinstance(key, str | int):
+def _checked_ids(given: Iterable[Any]) -> list[Id]:
+    """Return ids as Python has them: those of numpy, too, are whole numbers."""
+    ids: list[Id] = []
+    for key in given:
+        if isinstance(key, bool) or not isinstance(key, str | Integral):
             raise ValueError(f"documents must have strings or whole numbers as ids, got {shown(key)}.")
+        ids.append(str(key) if isinstance(key, str) else int(key))
+    return ids
+
+
+def _check_different(ids: Sequence[Id]) -> None:
     if len(set(ids)) != len(ids):
         ((twice, _),) = Counter(ids).most_common(1)
         raise ValueError(f"documents must have different ids, got {shown(twice)} twice.")

@@ -69,6 +69,7 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
         try:
             start = binary.peek(8192)
             found = next((other for first, other in _OTHER_FILES.items() if start.startswith(first)), None)
+            found = "a tar archive: unpack it" if start[257:262] == b"ustar" else found
             if found is not None:
                 raise ValueError(f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {found}.")
             newline = "" if b"\r" in start and b"\n" not in start else "\n"  # lines end at \r where there is no \n

@@ -6,6 +6,8 @@ begin with "_" are not read. A file and its packed form, such as ``a.txt`` and `
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -14,10 +16,13 @@ from pathlib import Path
 
 from st_extras.text.files import KINDS, file_kind
 
+logger = logging.getLogger(__name__)
 TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 """The kinds of files that hold texts with ids."""
 JUDGEMENTS = (".tsv", ".txt", ".csv", ".jsonl", ".qrel", ".qrels", ".trec")
 """The kinds of files that hold judgements of relevance."""
+_OF_ENCODERS = {"modules.json", "config_sentence_transformers.json"}
+"""Files in the folder of an encoder, whose other files, such as its card, are no text."""
 _TEXTS = tuple(kind for kind in KINDS if kind != ".json")  # folders of data sets describe themselves in .json
 
 
@@ -60,17 +65,25 @@ def only_one(files: Sequence[Path], folder: Path, what: str) -> Path:
 
 
 def files_of_folder(folder: Path) -> list[Path]:
-    """Return the files with texts in a folder and below it, sorted by name.
+    """Return the files with texts in a folder and below it, sorted by name; folders of encoders are not read.
 
     Raises:
         ValueError: if there are none, they are of several kinds, or one is there twice, packed and not.
     """
-    files = [
-        file
-        for file in sorted(folder.rglob("*"))
-        if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts) and file.is_file()
-    ]
-    files = [file for file in files if stem_of(file, _TEXTS)]
+    files: list[Path] = []
+    known: set[Path] = set()  # folders that links lead to again
+    for root, below, names in os.walk(folder, followlinks=True):  # unlike Path.rglob
+        place = Path(root)
+        is_encoder = {*names} >= _OF_ENCODERS
+        if is_encoder:
+            logger.warning("%s holds an encoder, and is not read as text.", place)
+        if is_encoder or place.resolve() in known:
+            below.clear()
+            continue
+        known.add(place.resolve())
+        below[:] = sorted(name for name in below if name[0] not in "._")
+        files += [place / name for name in names if stem_of(place / name, _TEXTS) and (place / name).is_file()]
+    files.sort()
     if not files:
         raise ValueError(f"'{folder}' is a folder without {', '.join(_TEXTS)} files: give files.")
     return _of_one_kind(files, f"'{folder}'", f"such as '{folder}/**/*{{}}'")

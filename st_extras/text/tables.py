@@ -44,7 +44,7 @@ class Column:
     """A column to read.
 
     Attributes:
-        usual: names that it may have; the first that exists is read.
+        usual: names that it may have, the first that exists is read; neither case nor space around a name matters.
         given: its name, if the user gave one: no other is read.
         option: the argument and the option that give it, for messages: "column (--column)".
         required: whether a table without it is refused.
@@ -98,10 +98,13 @@ class Table:
     def _choose(self, where: str, row: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, str]:
         """Return the name of each column that is read, by the keys of ``columns``; messages begin with ``where``."""
         strings = [name for name, value in row.items() if isinstance(value, str)] if self.typed else []
+        names: dict[Any, str] = {str(name).strip().casefold(): name for name in reversed([*row])}
+        names |= {name: name for name in row}
         chosen = dict[str, str]()
         for key, column in columns.items():
             wanted = column.usual if column.given is None else (column.given,)
-            found = [name for name in wanted if name in row and name not in chosen.values()]
+            named = (names.get(name, names.get(name.casefold())) for name in wanted)
+            found = [name for name in named if name is not None and name not in chosen.values()]
             if not found and not chosen and column.given is None and len(strings) == 1:
                 found = strings
             if found:
@@ -174,9 +177,15 @@ def open_file(path: str | PathLike[str], other: str = ".txt") -> Table:
     Args:
         path: the file.
         other: what a file of any other ending is read as: ".txt", a sentence a line, or ".tsv".
+
+    Raises:
+        ValueError: if it is a pipe that would have to be read twice.
     """
     kind = file_kind(path)[0]
-    read, hint = _READERS[other if kind in ("", ".txt") else kind]
+    kind = other if kind in ("", ".txt") else kind
+    if kind in _READ_TWICE and Path(path).is_fifo():
+        raise ValueError(f"{str(path)!r} must be a file, as a table is read twice, got a pipe: save it first.")
+    read, hint = _READERS[kind]
     return Table(str(path), partial(read, path), kind == ".parquet", hint)
 
 
@@ -338,6 +347,7 @@ _READERS: dict[str, tuple[Callable[[str | PathLike[str]], Rows], str]] = {
     ".parquet": (_parquet, ""),
 }
 """How each kind of file is read, and what is wrong if it has no such column."""
+_READ_TWICE = (".csv", ".tsv", ".parquet")  # first its header, its quotes, or its end
 
 
 def _unreadable(where: str, error: Exception) -> ValueError:

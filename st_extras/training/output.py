@@ -67,9 +67,9 @@ class OutputFolder:
         encoded: the folder in ``work`` of stored embeddings.
 
     Raises:
-        ValueError: if ``output`` is a file, below one, or a mount point, if it holds anything but an earlier result
-            that may be replaced, if there is no interrupted run of this job to resume or one that is neither to be
-            resumed nor to be removed, or if ``work`` is no run's.
+        ValueError: if ``output`` is a file, below one, a mount point, the working directory or above it, or holds
+            anything but an earlier result that may be replaced, if there is no interrupted run of this job to resume or
+            one that is neither to be resumed nor to be removed, or if ``work`` is no run's.
     """
 
     def __init__(
@@ -80,6 +80,12 @@ class OutputFolder:
         if os.path.ismount(self.output):
             raise ValueError(
                 f"output must be a folder that can be renamed, got the mount point {str(output)!r}: take one in it."
+            )
+        here = Path.cwd()
+        if self.output in (here, *here.parents):
+            raise ValueError(
+                f"output must not be the working directory or a folder above it, got {str(output)!r}: give a folder in "
+                "it, as programs that work there lose a folder that is replaced."
             )
         self.work = self.output.with_name(f"{self.output.name}.unfinished")
         self.model, self._replaced = self.work / "model", self.work / "replaced"

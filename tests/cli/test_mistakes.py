@@ -110,6 +110,9 @@ def test_a_mistake_before_the_text_is_read(assert_refused, monkeypatch, line):
 
 
 FILES_FIRST = {
+    "search ENC TEXT cat --language en": "language",
+    "adapt-search ENC TEXT -o out --language English": "language",
+    "evaluate ENC --retrieval FOLDER --language turkish": "language",
     "adapt ENC semicolons.csv -o out": "semicolons.csv",
     "adapt ENC TEXT semicolons.csv -o out": "semicolons.csv",
     "adapt ENC good.csv --column nope -o out": "nope",

@@ -88,6 +88,15 @@ def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, c
     assert lines[-1].split() == [number[24:]]
 
 
+def test_a_document_cannot_reorder_or_colour_the_line(capsys):
+    text = "a \u202ecat\u202c \u2067mat\u2069 \x9b31m שלום\u200f"
+    command._print_hits("cat\u202e", [command._Hit(1.0, "doc\u202e", "", text)], None)
+    command._print_hits("cat", [command._Hit(1.0, "doc", "", text)], None)
+    out = capsys.readouterr().out + command._snippet(text, "cat", None)
+    assert not {*out} & {*"\u202e\u202c\u2067\u2069\x9b"}
+    assert "שלום\u200f" in out, "marks alone reorder nothing"
+
+
 def test_matching_words_are_marked():
     marked = command._marked("The X-ray of Straße, a CAT.\nCats", "cat ray straße", 80, terminal=True)
     words = [marked.plain[span.start : span.end] for span in marked.spans if span.style == "bold green"]
@@ -221,11 +230,11 @@ def test_documents_that_stay_whole_are_warned_of_once(run, tmp_path, caplog):
 
 def test_a_long_document_shows_its_best_passage(run, folder, tmp_path):
     filler = " ".join(f"word{i}" for i in range(200))
-    write(tmp_path / "long.txt", f"{filler} the printer has no paper {filler}\na cat\n")
-    code, out, err = run("search", "ENC", tmp_path / "long.txt", "printer paper", "--json", "--bm25-weight", "1")
+    write(tmp_path / "long.txt", f"{filler} he cooks soup with carrots {filler}\na cat\n")
+    code, out, err = run("search", "ENC", tmp_path / "long.txt", "soup carrots", "--json", "--bm25-weight", "1")
     assert code == 0, err
     hit = json.loads(out)["searches"][0]["hits"][0]
-    assert "printer has no paper" in hit["snippet"]
+    assert "soup with carrots" in hit["snippet"]
     assert len(hit["snippet"]) <= 302
 
 

@@ -39,6 +39,27 @@ def test_documents_that_the_encoder_reads_whole_stay_whole(still_encoder):
     assert not longer_than_read(still_encoder, texts).any()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "donaudampfschifffahrt " * 30,  # 21 tokens a word
+        "x=[y[0],z[1],{a:b}];" * 30,  # one word
+        "a cat " * 20 + "https://a.bc/?d=e&f=g#hijklmnopqrstuvwxyz" + " sat on the mat" * 20,
+    ],
+)
+def test_nothing_of_a_long_document_is_left_unread(still_encoder, text):
+    still_encoder.prompts["document"] = "a cat "
+    cut = cut_documents(still_encoder, ["a cat", text], 80)
+    assert cut.first.tolist()[:2] == [0, 1]
+    pieces = cut.texts(["a cat", text])[1:]
+    assert not longer_than_read(still_encoder, pieces).any()
+    spans = cut.spans[1:].tolist()
+    assert all(text[end:start].strip() == "" for (_, end), (start, _) in pairwise(spans)), "in order, without a gap"
+    assert (spans[0][0], spans[-1][1]) == (0, len(text.rstrip()))
+    still_encoder.prompts["document"] = "cat " * 100
+    assert len(cut_documents(still_encoder, [text], 80).spans) < 40, "with such a prompt, no text is read"
+
+
 @pytest.mark.parametrize("counts", [[1, 1, 1], [3, 1, 2], [1, 5, 1]])
 def test_the_best_passage_counts_for_its_document(counts):
     first = np.cumsum([0, *counts])

@@ -81,6 +81,8 @@ def test_what_is_wrong_is_named(tmp_path, name, text, message):
         ("j.tsv", "query\tid\tgrade\nlost card \td1\t2\nlost card\t7\t0\na loan\t7\t1\n"),
         ("j.txt", "id\tquery\tgrade\nd1\tlost card\t2\n7\ta loan\t1\n"),
         ("j.jsonl", '{"query": "lost card", "id": "d1", "grade": 2}\n{"query": "a loan", "id": 7}\n'),
+        ("j.tsv", "Question\tcorpus-id\tScore\nlost card\td1\t2\nlost card\t7\t0\na loan\t7\t1\n"),
+        ("j.csv", "id,query,doc_id,relevance\n1,lost card,d1,2\n2,lost card,7,0\n3,a loan,7,1\n"),
     ],
 )
 def test_judged_queries_are_one_table(tmp_path, name, text):
@@ -94,7 +96,8 @@ def test_judged_queries_are_one_table(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("query\tdocument\na\td1\n", r"j\.tsv has no column id: it has query, document"),
+        ("query\tdocument\na\td1\n", r"j\.tsv has no column .* or id: it has query, document"),
+        ("query\tid\na\td1\n \td1\n", r"j\.tsv, line 3: a query must have text"),
         ("query\tid\na\t\n", r"j\.tsv, line 2: the id of a document"),
         ("query\tid\tgrade\na\td1\thigh\n", r"j\.tsv, line 2: a grade must"),
         ("query\tid\tgrade\na\td1\t1\na\td1\t2\n", r"j\.tsv, line 3: 'd1' is judged twice for 'a', by 1 and by 2"),

@@ -361,3 +361,11 @@ def test_encoders_that_are_refused_and_missing_bm25s(still_encoder, monkeypatch)
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(ImportError, match="pip install"):
         HybridSearch(still_encoder, DOCUMENTS)
+
+
+def test_ids_that_are_numbers_of_numpy_are_whole_numbers(still_encoder, tmp_path):
+    search = HybridSearch(still_encoder, dict(zip(np.arange(4, 4 + len(DOCUMENTS)), DOCUMENTS, strict=True)))
+    search.save(tmp_path)
+    for one in (search, HybridSearch.load(tmp_path, still_encoder)):
+        assert one.search(DOCUMENTS[1], 1)[0][0]["corpus_id"] == 5
+        assert {type(key) for key in one.ids} == {int}

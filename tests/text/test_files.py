@@ -72,6 +72,7 @@ def test_the_case_of_a_name_does_not_decide_what_a_file_is():
         (b"PK\x03\x04\x14\x00", "zip"),
         (bytes.fromhex("1f8b08"), "gzip"),
         (bytes.fromhex("28b52ffd"), "zstd file: unpack it"),
+        (b"corpus.jsonl".ljust(257, b"\0") + b"ustar  \0", "tar archive: unpack it"),
     ],
 )
 def test_a_file_of_another_kind_is_named(tmp_path, start, found):

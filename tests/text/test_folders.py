@@ -114,3 +114,31 @@ def test_a_markdown_file_is_one_document_and_its_path_the_id(tmp_path):
         assert read_sentences(source) == wanted[1]
     write(tmp_path / "a.txt", "one\ntwo\n")  # beside texts, .md files describe them
     assert read_sentences(tmp_path) == read_sentences(f"{tmp_path}/*") == ["one", "two"]
+
+
+def test_folders_that_are_links_are_read_once(tmp_path):
+    write(tmp_path / "elsewhere/b.txt", "two")
+    write(tmp_path / "texts/a.txt", "one")
+    (tmp_path / "texts/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "texts/again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/back").symlink_to(tmp_path / "texts")
+    (tmp_path / "texts/gone.txt").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "link").symlink_to(tmp_path / "texts")
+    for name in ("texts", "link"):
+        assert read_sentences(tmp_path / name) == ["one", "two"]
+
+
+@pytest.mark.parametrize("beside", ["a.md", "b/c.md"])
+def test_an_encoder_beside_the_texts_is_no_text(tmp_path, beside, caplog):
+    write(tmp_path / beside, "one")
+    for name in (
+        "modules.json",
+        "config_sentence_transformers.json",
+        "README.md",
+        "searches.md",
+        "0_Transformer/README.md",
+    ):
+        write(tmp_path / "my-encoder" / name, "no text")
+    assert read_sentences(tmp_path) == ["one"]
+    assert caplog.messages == [f"{tmp_path / 'my-encoder'} holds an encoder, and is not read as text."]
+    assert read_sentences(tmp_path / "my-encoder/README.md") == ["no text"]

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,21 @@ def test_columns_of_lists_are_not_read(tmp_path):
         read_sentences(tmp_path / "a.parquet", column="embedding")
 
 
+@pytest.mark.parametrize("rows", ["ID, Text\n007, one\n", '" _id ",SENTENCE\n007,one\n', "Text,text,id\n9,one,007\n"])
+def test_the_case_of_a_columns_name_and_space_around_it_do_not_matter(tmp_path, rows):
+    read = read_documents(write(tmp_path / "a.csv", rows))
+    assert (read.ids, read.texts) == (["007"], ["one"])
+    assert read_sentences(write(tmp_path / "b.csv", "Body,text\none,two\n"), column="body") == ["one"]
+
+
 # --- what is wrong ---
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "judged"])
+def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"{name}' must be a file, as a table is read twice, got a pipe: save it"):
+        open_file(tmp_path / name, other=".tsv")
 
 
 @pytest.mark.parametrize(

@@ -441,3 +441,13 @@ def test_a_full_disk_is_one_sentence(encoder, tmp_path, monkeypatch, error):
     with pytest.raises(OSError, match=r"(free space there|look after that disk) and do the same again: '.*out.*'$"):
         save_model(encoder, tmp_path / "out", overwrite=True)
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", [".", "..", "../../out", "link"])
+def test_the_folder_that_one_works_in_is_not_renamed(tmp_path, monkeypatch, name):
+    (tmp_path / "out/below").mkdir(parents=True)
+    (tmp_path / "out/below/link").symlink_to(tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out/below")
+    with pytest.raises(ValueError, match=r"^output must not be the working directory or a folder above it, got"):
+        OutputFolder(name, overwrite=True)
+    OutputFolder("new")
