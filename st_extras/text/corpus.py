@@ -178,8 +178,8 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
               and one of them holds a quote, a tab or a line end;
             * a folder, which stands for all .txt, .md, .jsonl, .csv, .tsv (also .gz) or .parquet files in it and below
               it, in the order of their names; they must be of one kind. Hidden files, copies such as ``a.txt~`` and
-              folders of encoders are not read, and ``a.txt`` beside ``a.txt.gz`` is refused. Or a folder in BEIR's layout, which stands for its
-              documents;
+              folders of encoders are not read, and ``a.txt`` beside ``a.txt.gz`` is refused. Or a folder in BEIR's
+              layout, which stands for its documents;
             * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``; again of one kind;
             * a data set id, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split`` (the default
               split is train): downloaded once into the cache of ``datasets``;
