@@ -114,7 +114,7 @@ def score(
     bm25, stems = (BM25(documents, language).scores(queries) for language in (None, LANGUAGE))
     places = {f"{collection}.q": queries, f"{collection}.d": documents}
     of_queries, of_documents = embeddings(name, settings, places, cache)
-    start = (of_queries @ of_documents.T).numpy()
+    start = of_queries @ of_documents.T
     chosen = [i for i, is_longer in enumerate(longer) if is_longer]
 
     def rows() -> Iterator[tuple[str, np.ndarray]]:
@@ -126,7 +126,7 @@ def score(
             passages = cut([documents[i] for i in chosen], [True] * len(chosen), length, step)
             listed = passages.texts([documents[i] for i in chosen])
             (of_passages,) = embeddings(name, settings, {f"{collection}.{length}-{step}": listed}, cache)
-            scores = (of_queries @ of_passages.T).numpy()
+            scores = of_queries @ of_passages.T
             best, mean = start.copy(), start.copy()
             best[:, chosen] = passages.best(scores)
             mean[:, chosen] = np.add.reduceat(scores, passages.first[:-1], axis=1) / np.diff(passages.first)

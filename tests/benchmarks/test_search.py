@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import hybrid, retrieval, search_choices
+from benchmarks import hybrid, passages, retrieval, search_choices
 from benchmarks.records import records
 from benchmarks.studies import KEPT, Options, named_study
 from st_extras.adaptation.search_transforms import both_sides, queries_alone
@@ -130,3 +130,22 @@ def test_a_record_is_what_hybrid_search_finds(data, encoder, tmp_path, monkeypat
         assert row["difference"] == pytest.approx(row["ndcg@10"] - base, abs=2e-3)
         assert row["low"] <= row["difference"] <= row["high"]
     assert len({row["difference"] for row in record["rows"].values()}) > 2
+
+
+def test_passages_are_those_of_hybrid_search(data, encoder, tmp_path, monkeypatch):
+    for module in (retrieval, passages):
+        monkeypatch.setattr(module, "load_encoder", lambda **_: encoder)
+    encoder.max_seq_length = 8
+    record = passages.score("minilm", {}, "long-med", data, tmp_path, cuts=[[4, 3]], texts=100)
+    task = passages.read_collection("long-med", data, 100)
+    assert (record["documents"], record["longer"] > 20) == (len(task.documents), True)
+    queries, evaluator = list(task.queries.values()), RetrievalEvaluator(task)
+    for name, options in {
+        "4 words, step 3 + BM25": {"passages": 4},
+        "start + BM25": {"passages": None},
+        "start + BM25, english": {"passages": None, "language": "english"},
+    }.items():
+        found = HybridSearch(encoder, task.documents, queries=queries, **options)
+        metrics = evaluator.compute_metrics(found.search(queries, 100))
+        assert record["rows"][name]["ndcg@10"] == pytest.approx(100 * metrics["ndcg@k"][10], abs=0.01), name
+    assert len({row["ndcg@10"] for row in record["rows"].values()}) > 4
