@@ -10,6 +10,7 @@ import errno
 import json
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -92,7 +93,8 @@ def write_errors(path: str | PathLike[str], unfinished: Path | None = None) -> I
         of_torch = "PytorchStreamWriter" in reason or "inline_container" in reason
         if not isinstance(error, SafetensorError) and not of_torch:
             raise
-        raise _write_error(errno.ENOSPC if "os error 28" in reason else errno.EIO, reason, path) from error
+        number = re.search(r"os error (\d+)", reason)
+        raise _write_error(int(number[1]) if number else errno.EIO, reason, path) from error
 
 
 def _write_error(code: int | None, reason: str, path: str | PathLike[str]) -> OSError:

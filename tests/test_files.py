@@ -73,6 +73,19 @@ def test_a_full_disk_names_the_file(path, monkeypatch, write: Callable[[Path], N
     assert path.read_bytes() == b"earlier"
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.EDQUOT, "free space there"), (errno.EFBIG, "free space"), (errno.EIO, "look after")]
+)
+def test_the_number_of_an_error_of_safetensors_stays(path, monkeypatch, number, remedy):
+    def fail(*_: object) -> None:
+        raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
+
+    monkeypatch.setattr(files, "save_file", fail)
+    with pytest.raises(OSError, match=remedy) as error:
+        write_tensors(path, {})
+    assert error.value.errno == number
+
+
 def test_checked_json(path):
     assert read_checked_json(path, "kind", "again") == {}
     write_checked_json(path, "kind", {"name": "é", "n": [1, None]})

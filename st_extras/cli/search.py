@@ -319,18 +319,13 @@ def _snippet(text: str, query: str, language: str | None) -> str:
 def _best_window(line: str, query: str, width: int, language: str | None) -> tuple[int, list[tuple[int, int]]]:
     """Return where most different words of the query stand within ``width``, and the words from there on.
 
-    Words of a language match by their stems, as in BM25. English stop words do not count if the query has other words.
+    They are those that BM25 matches; English stop words do not count if the query has other words.
     """
-    from st_extras.text.term_weights import search_words
-    from st_extras.text.words import english_stop_words, find_all_words, find_words
+    from st_extras.text.term_weights import matching_spans, search_words
+    from st_extras.text.words import english_stop_words
 
-    stop_words = english_stop_words()
-    if language is None:
-        words = [*search_words(query), *find_all_words(query)]
-    else:
-        stems = {*search_words(query, language)}
-        words = [word for word in find_all_words(line) if not stems.isdisjoint(search_words(word, language))]
-    spans = find_words(line, [word for word in words if word.casefold() not in stop_words] or words)
+    words = {*search_words(query, language)}
+    spans = matching_spans(line, words - english_stop_words() or words, language)
 
     def words_from(start: int) -> int:
         inside = itertools.takewhile(lambda span: span[1] <= start + width, spans[bisect(spans, (start, 0)) :])

@@ -66,7 +66,7 @@ def load_labeled_texts(
         ['lost', 'pin']
     """
     file = Path(path)
-    if not file.is_file():
+    if file.is_dir() or not file.exists():
         raise ValueError(f"There is no file of labelled texts {str(file)!r}.")
     if file_kind(file)[0] not in _TABLES:
         raise ValueError(f"path must be a file whose name ends in {', '.join(_TABLES)}, got {str(file)!r}.")

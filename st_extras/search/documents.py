@@ -46,18 +46,25 @@ def read_identified(documents: Any) -> Documents:
     Raises:
         ValueError: if an id is neither a string nor a whole number or stands twice, a text is none, or all are blank.
     """
-    if isinstance(documents, Mapping) and all(isinstance(text, str) for text in documents.values()):
+    if isinstance(documents, Mapping) and not any(hasattr(split, "column_names") for split in documents.values()):
         texts = [check_sentence(text, f"documents[{key!r}]") for key, text in documents.items()]
         ids = _checked_ids(documents)
     elif not isinstance(documents, Mapping) and is_dataset(documents, name="documents"):
         columns = text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="column")
         rows = [*text_rows(dataset_table(documents, "documents"), columns)]
         texts = [text for _, text, _ in rows]
-        keys = [(where, row.get("id")) for where, _, row in rows]
-        ids = [place if key is None else check_id(key, where, "document") for place, (where, key) in enumerate(keys)]
+        keys = [row.get("id") for _, _, row in rows]
+        has_ids = any(key is not None for key in keys)
+        ids = [check_id(key, where, "document") for key, (where, _, _) in zip(keys, rows, strict=True) if has_ids]
+        ids = ids or [*range(len(texts))]
     else:
         texts = list(iterate_sentences(documents, name="documents"))
         ids = [*range(len(texts))]
+        if hasattr(documents, "iloc") and list(documents.index) != ids:  # of pandas
+            raise ValueError(
+                "documents must be a dict by id, a data set or a list, got a Series with an index of its own: give "
+                "series.to_dict(), or list(series) to number them from 0."
+            )
     _check_different(ids)
     places = [place for place, text in enumerate(texts) if not is_blank(text)]
     if not places:

@@ -176,6 +176,12 @@ class HybridSearch:
             unlabelled = queries_from_documents(read.texts)
         self._index = self._weighted(replace(index, share=share), weight, unlabelled, source)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_changes"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _changes=threading.RLock())  # a lock belongs to its process
+
     @property
     def ids(self) -> Sequence[Id]:
         """The ids of the N documents."""

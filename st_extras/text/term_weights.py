@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from os import PathLike
@@ -15,7 +15,7 @@ import numpy as np
 
 from st_extras.checks import check_choice, check_interval, check_rows, check_strings
 from st_extras.files import digest
-from st_extras.text.words import INVISIBLE, SPACELESS, find_all_words
+from st_extras.text.words import INVISIBLE, SPACELESS, Span, find_all_words, word_spans
 
 _PAIRED = rf"{SPACELESS}\uac00-\ud7a3"  # and Hangul, where particles follow a word without a space
 _PIECE = re.compile(rf"([{_PAIRED}]+)|[^{_PAIRED}'’\-‐‑]+")  # "x-ray" is two words to a search
@@ -249,6 +249,29 @@ def search_words(text: str, language: str | None = None, *, singles: bool = Fals
             elif stem := piece[0] if language is None else _stem(piece[0], language):
                 found.append(stem)
     return found
+
+
+def matching_spans(text: str, words: Container[str], language: str | None = None) -> list[Span]:
+    """Return where the words of a text stand that are among ``words`` as :class:`BM25` compares them, left to right.
+
+    Args:
+        text: any text.
+        words: of :func:`search_words`, with the same ``language``.
+        language: see :class:`BM25`.
+    """
+    spans: list[Span] = []
+    for start, end in word_spans(text):
+        for piece in _PIECE.finditer(text, start, end):
+            if piece[1] is None:
+                spans += [piece.span()] if any(word in words for word in search_words(piece[0], language)) else []
+                continue
+            for place in range(*piece.span()):
+                size = next((n for n in (2, 1) if _folded(text[place : min(place + n, piece.end())]) in words), 0)
+                if size and spans and place <= spans[-1][1]:  # pairs share a character
+                    spans[-1] = (spans[-1][0], max(spans[-1][1], place + size))
+                elif size:
+                    spans.append((place, place + size))
+    return spans
 
 
 def word_rules(language: str | None = None) -> str:

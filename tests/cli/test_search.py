@@ -11,6 +11,7 @@ from st_extras.cli import search as command
 from st_extras.encoders import load_encoder
 from st_extras.search import HybridSearch
 from st_extras.text.documents import read_documents
+from st_extras.text.term_weights import BM25
 from tests.cli.conftest import shown
 from tests.fixtures import SENTENCES
 from tests.helpers import Recorder, write
@@ -105,6 +106,27 @@ def test_matching_words_are_marked():
     assert command._marked("我们搜索文档", "搜索", 80, terminal=False).plain == "我们*搜索*文档"
     stemmed = command._marked("The cats are running, the cat ran", "the cat runs", 80, False, "english")
     assert stemmed.plain == "The *cats* are *running*, the *cat* ran"
+
+
+@pytest.mark.parametrize("language", [None, "english"])
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("un re\u0301sume\u0301 court", "résumé", "un *re\u0301sume\u0301* court"),
+        ("ＡＢＣ, abcd", "abc", "*ＡＢＣ*, abcd"),
+        ("İstanbul, ISTANBUL", "istanbul", "*İstanbul*, *ISTANBUL*"),
+        ("ﬁne co\u00adoperate", "cooperate fine", "*ﬁne* *co\u00adoperate*"),
+        ("Die STRASSE", "straße", "Die *STRASSE*"),
+        ("東京タワーは高い", "タワー", "東京*タワー*は高い"),
+        ("黒い猫と犬", "猫", "黒い*猫*と犬"),
+        ("검색엔진을 쓰다", "검색", "*검색*엔진을 쓰다"),
+        ("ค้นหาเอกสาร", "เอกสาร", "ค้นหา*เอกสาร*"),
+        ("an X-ray, rock'n'roll", "ray rock", "an X-*ray*, *rock*'n'roll"),
+    ],
+)
+def test_what_bm25_finds_is_marked(text, query, marked, language):
+    assert BM25([text, "other text"], language).scores([query])[0, 0] > 0
+    assert command._marked(text, query, 80, False, language).plain == marked
 
 
 def test_the_index_folder_is_used_again_for_its_encoder(run, folder, tmp_path, make_encoder, monkeypatch):

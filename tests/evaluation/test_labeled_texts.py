@@ -1,5 +1,7 @@
 """Labelled texts: read from every kind of file, and the evaluator against the function it calls."""
 
+import os
+
 import pytest
 from datasets import Dataset
 
@@ -53,3 +55,9 @@ def test_labelled_texts_are_not_fitted_on(caplog):
     assert len(caplog.messages) == 1
     with pytest.raises(ValueError, match="3 of 5"):
         without_labeled(texts, ["one two", "three"])
+
+
+def test_a_pipe_is_there_and_no_table(tmp_path):
+    os.mkfifo(tmp_path / "63")
+    with pytest.raises(ValueError, match=r"^path must be a file whose name ends in .*63'\.$"):
+        load_labeled_texts(tmp_path / "63")

@@ -1,14 +1,18 @@
 """Hybrid search against plain loops, its blocks, its weight, its files, and how it uses the encoder."""
 
+import copy
 import functools
 import itertools
+import pickle
 import random
 import re
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
@@ -369,3 +373,33 @@ def test_ids_that_are_numbers_of_numpy_are_whole_numbers(still_encoder, tmp_path
     for one in (search, HybridSearch.load(tmp_path, still_encoder)):
         assert one.search(DOCUMENTS[1], 1)[0][0]["corpus_id"] == 5
         assert {type(key) for key in one.ids} == {int}
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ({"a": "a cat", "b": None}, r"documents\['b'\]: expected a sentence, got None: leave its row out"),
+        ({"a": None}, r"documents\['a'\]: expected a sentence, got None"),
+        ({"id": ["a"], "text": ["a cat"]}, r"documents\['id'\]: expected a sentence, got \['a'\]"),
+        (DatasetDict({"train": Dataset.from_dict({"text": ["a"]})}), "a DatasetDict with the keys 'train': give one"),
+        (Dataset.from_dict({"id": ["a", None], "text": ["a cat", "b"]}), "row 1: the id of a document must be .* None"),
+        (Dataset.from_dict({"id": [None, "a"], "text": ["a cat", "b"]}), "row 0: the id of a document must be .* None"),
+        (pd.Series(["a cat", "b"], index=[7, 9]), r"documents must be a dict by id.*: give series\.to_dict\(\)"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_documents_whose_ids_would_be_lost_are_refused(still_encoder, documents, message):
+    with pytest.raises(ValueError, match=message):
+        HybridSearch(still_encoder, documents)
+
+
+def test_a_series_in_order_is_a_list(still_encoder):
+    assert HybridSearch(still_encoder, pd.Series(DOCUMENTS)).ids == [*range(len(DOCUMENTS))]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda search: pickle.loads(pickle.dumps(search))])
+def test_a_copy_goes_its_own_way(search, copied):
+    other = copied(search)
+    assert other.search(QUERIES) == search.search(QUERIES)
+    other.update({"a": "a cat"})
+    assert (other.ids, len(search.ids)) == (["a"], len(DOCUMENTS))
