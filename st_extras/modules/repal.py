@@ -178,10 +178,16 @@ class RepALPostProcessor(Module):
             ValueError: if the model has RepAL already, its encoder cannot make them, or a setting does not fit it.
         """
         pipeline.remember_model(self, model)
-        before = pipeline.modules_before(self)
+        before: list[Any] = list(pipeline.modules_before(self))
         if any(isinstance(module, RepALPostProcessor) for module in before):
             raise ValueError(
                 "model must not have RepALPostProcessor attached already: RepALPostProcessor.detach removes it."
+            )
+        sizes = [module.get_embedding_dimension() for module in before if hasattr(module, "get_embedding_dimension")]
+        if sizes and sizes[-1] not in (None, self.embedding_dimension):
+            raise ValueError(
+                f"embedding_dimension must be that of the modules before RepALPostProcessor, {sizes[-1]}, got "
+                f"{self.embedding_dimension}: attach takes it from the model."
             )
         if partial_mask.masking_encoder(before) is not None:
             return

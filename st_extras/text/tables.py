@@ -166,7 +166,7 @@ def check_no_missing_file(name: str) -> None:
         ValueError: with that name.
     """
     path = Path(name)
-    looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~"))
+    looks_like_file = any(file_kind(path)) or path.is_absolute() or name.startswith((".", "~", "-")) or "\\" in name
     if (looks_like_file or name.count("/") > 1) and not (path.exists() or "://" in name or has_magic(name)):
         raise ValueError(f"There is no file {name!r}.")
 

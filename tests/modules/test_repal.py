@@ -151,6 +151,17 @@ def test_a_module_without_its_corpus_or_its_masked_copies(still_encoder):
         appended.encode(TEXTS)
 
 
+def test_another_size_than_that_of_the_embeddings_is_refused(still_encoder):
+    dense = Dense(16, 8)
+    for modules in ([*still_encoder, RepALPostProcessor(8, 0.5)], [*still_encoder, dense, RepALPostProcessor(16, 0.5)]):
+        size = modules[-1].embedding_dimension
+        with pytest.raises(ValueError, match=f"^embedding_dimension must be that of .* {24 - size}, got {size}"):
+            SentenceTransformer(modules=modules, device="cpu")
+    assert (
+        SentenceTransformer(modules=[*still_encoder, dense, RepALPostProcessor(8, 0.5)], device="cpu").encode("a").size
+    )
+
+
 @pytest.mark.parametrize("redundancy", ["encoder", "pooled"])
 def test_the_constructor_makes_the_same_model_as_attach(still_encoder, tmp_path, redundancy):
     before = still_encoder.encode(TEXTS)

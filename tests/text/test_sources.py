@@ -1,5 +1,6 @@
 """Corpora named by parquet files and data sets; and samples of them."""
 
+import re
 from pathlib import Path
 
 import datasets
@@ -70,8 +71,8 @@ def test_an_address_of_a_file_and_a_name_of_too_many_parts_are_refused():
 
 
 def test_what_does_not_exist_is_named():
-    for name in ("none.txt.gz", "./none", "a/b/none"):
-        with pytest.raises(ValueError, match=f"There is no file '{name}'"):
+    for name in ("none.txt.gz", "./none", "a/b/none", "-", r"C:\data\none", r"data\none"):
+        with pytest.raises(ValueError, match=re.escape(f"There is no file {name!r}.")):
             read_sentences(name)
     with pytest.raises(ValueError, match="'nobody/nothing' is neither a file nor a data set") as caught:
         read_sentences("nobody/nothing")
