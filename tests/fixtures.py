@@ -13,7 +13,7 @@ from typing import Any
 import accelerate.utils.memory
 import jinja2
 import pytest
-import sentence_transformers.base.model_card
+import sentence_transformers.util.environment
 import torch
 import typer
 import yaml
@@ -34,8 +34,8 @@ jinja2.Environment.compile = functools.lru_cache(maxsize=32)(jinja2.Environment.
 typer.main.get_command = functools.cache(typer.main.get_command)
 # Every encoder that is loaded or saved asks for the metadata of installed packages, every one that is loaded starts
 # threads for its few weights, every card is written and read by a slow parser, every file waits for the disk.
-cards = sentence_transformers.base.model_card
-cards.get_versions = functools.cache(cards.get_versions)
+looked_up = sentence_transformers.util.environment
+looked_up.check_package_availability = functools.cache(looked_up.check_package_availability)
 os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
 yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # type: ignore[misc]
 os.fsync = lambda descriptor: None

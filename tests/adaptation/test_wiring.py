@@ -98,6 +98,7 @@ def test_without_labels(still_encoder, tmp_path, recorder, monkeypatch):
     assert (asked["output"], asked["resume"], asked["overwrite"]) == (tmp_path / "out", False, False)
 
 
+@pytest.mark.usefixtures("few_general_pairs")
 def test_with_labels(still_encoder, tmp_path, recorder):
     found = adapt(
         still_encoder,

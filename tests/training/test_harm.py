@@ -69,7 +69,7 @@ def test_a_training_is_checked_without_an_evaluator_and_its_weights_do_not_chang
         data = Dataset.from_dict({"sentence": texts})
         torch.manual_seed(7)
         data = data.to_iterable_dataset() if stream else data
-        short_training(model, tmp_path / name, SimCSELoss, data, max_steps=3, **options)
+        short_training(model, tmp_path / name, SimCSELoss, data, **{"max_steps": 1} | options)
         return snapshot(model), torch.get_rng_state()
 
     monkeypatch.setattr("st_extras.training.harm.LEAST_CONFIRMED", 0.0)
@@ -83,6 +83,6 @@ def test_a_training_is_checked_without_an_evaluator_and_its_weights_do_not_chang
     assert torch.equal(with_check[1], without[1])
     monkeypatch.undo()
     monkeypatch.setattr("st_extras.training.harm._LOWEST", 10.0)
-    trained("scored", texts, evaluator=ScriptedEvaluator([0.1, 0.2, 0.3]))
+    trained("scored", texts, evaluator=ScriptedEvaluator([0.1, 0.2]))
     trained("few", SENTENCES)
     assert caplog.text.count(WARNING) == 1
