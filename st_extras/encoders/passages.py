@@ -71,14 +71,14 @@ def check_passages(words: Any) -> int | None:
 def cut_documents(
     model: SentenceTransformer, documents: Sequence[str], words: int | None, prompt: str | None = None
 ) -> Passages:
-    """Cut the documents that an encoder would not read whole into passages that overlap by about a quarter.
+    """Cut the documents that an encoder would not read whole into passages that share a quarter with the next.
 
     Args:
         model: reads ``max_seq_length`` tokens of a text, with the prompt for documents. One without a limit reads all.
         documents: N texts.
         words: of a passage (Chinese and its like: characters), at least 4; fewer where the encoder reads fewer than 2
             tokens for each. The last one ends with the document. A passage that the encoder would not read whole, as of
-            long words, addresses or code, is halved until it does. None: all documents stay whole.
+            long words, addresses or code, is cut in two until it does. None: all documents stay whole.
         prompt: before documents; None: the model's own.
     """
     longer = np.zeros(len(documents), dtype=bool) if words is None else longer_than_read(model, documents, prompt)
@@ -119,11 +119,11 @@ def passage_spans(text: str, words: int, step: int | None = None) -> list[tuple[
 
 
 def _halves(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return two passages in place of one, which share a quarter of its words; of a single word, two parts."""
-    count = sum(1 for _ in WORD.finditer(text, start, end))
-    if count > 1:
-        size = (count + count // 4 + 1) // 2
-        return [(start + first, start + last) for first, last in passage_spans(text[start:end], size, count - size)]
+    """Return two passages in place of one, side by side: with half of its words each, or the parts of a single word."""
+    half = (sum(1 for _ in WORD.finditer(text, start, end)) + 1) // 2
+    found = passage_spans(text[start:end], half, half)
+    if len(found) > 1:
+        return [(start + first, start + last) for first, last in found]
     middle = (start + end) // 2
     return [(start, middle), (middle, end)]
 

@@ -48,7 +48,7 @@ def test_documents_that_the_encoder_reads_whole_stay_whole(still_encoder):
     ],
 )
 def test_nothing_of_a_long_document_is_left_unread(still_encoder, text):
-    still_encoder.prompts["document"] = "a cat "
+    still_encoder.prompts["document"] = "a cat sat on the mat "
     cut = cut_documents(still_encoder, ["a cat", text], 80)
     assert cut.first.tolist()[:2] == [0, 1]
     pieces = cut.texts(["a cat", text])[1:]
