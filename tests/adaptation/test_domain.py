@@ -306,6 +306,7 @@ def test_routers_normalize_and_half_precision(make_encoder, tmp_path):
         run(SentenceTransformer(modules=[apart], device="cpu"), TEXTS, tmp_path / "apart")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_general_pairs")
 def test_a_language_model_is_an_encoder_as_any_other(tmp_path):
     """What is done does not depend on whether it has a default prompt."""

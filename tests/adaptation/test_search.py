@@ -157,7 +157,8 @@ def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
 @pytest.mark.slow
 @pytest.mark.parametrize(("keep_index", "strength"), [(False, "half"), (True, "quarter")])
 def test_queries_made_from_documents_get_no_mean_of_their_own(still_encoder, tmp_path, accepting, keep_index, strength):
-    documents = [f"{first}. {second}!" for first, second in zip(DOCUMENTS[::2], DOCUMENTS[1::2], strict=True)]
+    sentences = texts(300, 8, seed=1)
+    documents = [f"{first}. {second}!" for first, second in zip(sentences[::2], sentences[1::2], strict=True)]
     found = adapt_search(still_encoder, documents, tmp_path, keep_index=keep_index, **quiet())
     assert (found.chosen, len(found.candidates)) == (f"{strength} whitening with one mean", 1)
     assert found.details.made_from_documents
