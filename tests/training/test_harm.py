@@ -60,6 +60,17 @@ def test_what_shows_nothing_is_not_compared(caplog, monkeypatch, case):
     assert caplog.messages == []
 
 
+def test_modes_stay(make_encoder, monkeypatch):
+    monkeypatch.setattr("st_extras.training.harm.LEAST_CONFIRMED", 0.0)
+    model = make_encoder().train()
+    model[1].eval()
+    before = [module.training for module in model.modules()]
+    check = HarmCheck(model, TEXTS[: FEWEST + 9])
+    assert [module.training for module in model.modules()] == before
+    check.warn_if_worse(model)
+    assert [module.training for module in model.modules()] == before
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_training_is_checked_without_an_evaluator_and_its_weights_do_not_change(
     make_encoder, tmp_path, caplog, monkeypatch, stream
