@@ -79,6 +79,7 @@ TABLES: dict[str, Declared] = {
     "hybrid-mpnet": search.HYBRID["mpnet"],
     "hybrid-shares": search.share_table,
     "passages": search.passages_table,
+    "stems": search.stems_table,
     "search-minilm": search.ADAPTED["minilm"],
     "search-mpnet": search.ADAPTED["mpnet"],
     "search-regret": search.regret_table,

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, IterableDataset
@@ -53,7 +53,7 @@ class TrainingRun:
         seconds: wall time in seconds, including evaluations.
     """
 
-    trainer: SentenceTransformerTrainer
+    trainer: SentenceTransformerTrainer = field(repr=False)
     metric: str | None
     curve: list[tuple[int, float]]
     best_step: int
