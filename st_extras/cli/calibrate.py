@@ -104,7 +104,7 @@ def calibrate(
     print_line(compared)
     for name, marks in found.items():
         lines = [[f"1 in {n:,}", f"{value:.3f}", f"{low:.3f} to {high:.3f}"] for n, (value, low, high) in marks.items()]
-        print_table(f"Cosines of unrelated {what}, {paths[name]}", ["pairs above", "cosine", "95 % interval"], lines)
+        print_table(f"Cosines of pairs of {what}, {paths[name]}", ["pairs above", "cosine", "95 % interval"], lines)
     if moved is not None:
         print_line(threshold_line(moved))
 

@@ -176,6 +176,10 @@ class HybridSearch:
             unlabelled = queries_from_documents(read.texts)
         self._index = self._weighted(replace(index, share=share), weight, unlabelled, source)
 
+    def __repr__(self) -> str:
+        passages = len(self.embeddings)
+        return f"HybridSearch(documents={len(self.ids)}, passages={passages}, bm25_weight={self.bm25_weight:.4g})"
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_changes"}
 

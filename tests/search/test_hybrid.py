@@ -397,6 +397,11 @@ def test_a_series_in_order_is_a_list(still_encoder):
     assert HybridSearch(still_encoder, pd.Series(DOCUMENTS)).ids == [*range(len(DOCUMENTS))]
 
 
+def test_it_shows_what_it_holds(search):
+    passages, weight = len(search.embeddings), f"{search.bm25_weight:.4g}"
+    assert repr(search) == f"HybridSearch(documents={len(DOCUMENTS)}, passages={passages}, bm25_weight={weight})"
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda search: pickle.loads(pickle.dumps(search))])
 def test_a_copy_goes_its_own_way(search, copied):
     other = copied(search)
