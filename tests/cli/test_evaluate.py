@@ -133,7 +133,7 @@ def test_one_file_of_judged_queries_beside_bm25(run, inputs):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("query\tgrade\nsoup\t1", "has no column id"),
+        ("query\tgrade\nsoup\t1", " or pid or id: it has query, grade"),
         ("query\tid\nsoup\t", "the id of a document must be a string"),
         ("query\tid\tgrade\nsoup\td7\tmuch", "a grade must be a finite number"),
         ("query\tid\tgrade\nsoup\td7\t1\nsoup\td7\t2", "is judged twice"),
