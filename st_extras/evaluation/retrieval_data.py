@@ -204,6 +204,8 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
     texts = read_documents(documents, require_ids=True).by_id()
     rows = open_file(judged, other=".tsv").rows(_OF_QUERIES)
     relevant = _by_query((where, _check_query(row["query"], where), row) for where, row in rows)
+    if not relevant:
+        raise ValueError(f"{judged} must have a header, such as query and id, and rows below it, got no row.")
     try:
         return RetrievalTask({query: query for query in relevant}, texts, relevant)
     except ValueError as error:
