@@ -65,7 +65,7 @@ def valid_text(name: str, text: str) -> str:
     return text.removeprefix("\ufeff")
 
 
-def check_language(value: str | None) -> str | None:
+def known_language(value: str | None) -> str | None:
     """Return the language of BM25 if there is a stemmer for it."""
     from st_extras.text.term_weights import check_language
 
@@ -256,7 +256,7 @@ LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.
 Language = Annotated[
     str | None,
     typer.Option(
-        help='BM25 by stems and without stop words, such as "english".', callback=check_language, rich_help_panel=SEARCH
+        help='BM25 by stems and without stop words, such as "english".', callback=known_language, rich_help_panel=SEARCH
     ),
 ]
 Passages = Annotated[

@@ -86,18 +86,11 @@ def cut_documents(
     spans = [
         passage_spans(text, size) if cut else [(0, len(text))] for text, cut in zip(documents, longer, strict=True)
     ]
-    unread = np.flatnonzero(longer).tolist()
-    if unread and longer_than_read(model, [""], prompt).any():  # the prompt leaves no room for any text
-        unread = []
-    while unread:
-        found = [(i, span) for i in unread for span in spans[i]]
-        pieces = [documents[i][start:end] for i, (start, end) in found]
-        halve = longer_than_read(model, pieces, prompt) & [len(piece) > 1 for piece in pieces]
-        for i in unread:
-            spans[i] = []
-        for (i, span), in_two in zip(found, halve, strict=True):
-            spans[i] += _halves(documents[i], *span) if in_two else [span]
-        unread = sorted({i for (i, _), in_two in zip(found, halve, strict=True) if in_two})
+    if longer.any() and not longer_than_read(model, [""], prompt).any():  # else the prompt leaves no room for any text
+        numbers = np.flatnonzero(longer).tolist()
+        parts = iter(_read_whole(model, [(documents[i], span) for i in numbers for span in spans[i]], prompt))
+        for i in numbers:
+            spans[i] = [part for _ in spans[i] for part in next(parts)]
     first = np.array([0, *accumulate(map(len, spans))], dtype=np.int64)
     return Passages(first, np.array([*chain.from_iterable(spans)], dtype=np.int32).reshape(-1, 2))
 
@@ -116,6 +109,19 @@ def passage_spans(text: str, words: int, step: int | None = None) -> list[tuple[
         return [(0, len(text))]
     starts = [*range(0, len(found) - words, step), len(found) - words]
     return [(found[start][0], found[start + words - 1][1]) for start in starts]
+
+
+def _read_whole(
+    model: SentenceTransformer, passages: Sequence[tuple[str, tuple[int, int]]], prompt: str | None
+) -> list[list[tuple[int, int]]]:
+    """Return what each passage of a text is cut into, in two again and again, for the encoder to read all of it."""
+    pieces = [text[start:end] for text, (start, end) in passages]
+    longer = (longer_than_read(model, pieces, prompt) & [len(piece) > 1 for piece in pieces]).tolist()
+    halves = [
+        (text, half) for (text, span), cut in zip(passages, longer, strict=True) if cut for half in _halves(text, *span)
+    ]
+    parts = iter(_read_whole(model, halves, prompt) if halves else [])
+    return [[*next(parts), *next(parts)] if cut else [span] for (_, span), cut in zip(passages, longer, strict=True)]
 
 
 def _halves(text: str, start: int, end: int) -> list[tuple[int, int]]:

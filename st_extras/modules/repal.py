@@ -178,7 +178,7 @@ class RepALPostProcessor(Module):
             ValueError: if the model has RepAL already, its encoder cannot make them, or a setting does not fit it.
         """
         pipeline.remember_model(self, model)
-        before: list[Any] = list(pipeline.modules_before(self))
+        before: list[Any] = pipeline.modules_before(self)
         if any(isinstance(module, RepALPostProcessor) for module in before):
             raise ValueError(
                 "model must not have RepALPostProcessor attached already: RepALPostProcessor.detach removes it."

@@ -22,7 +22,7 @@ TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 JUDGEMENTS = (".tsv", ".txt", ".csv", ".jsonl", ".qrel", ".qrels", ".trec")
 """The kinds of files that hold judgements of relevance."""
 _OF_ENCODERS = {"modules.json", "config_sentence_transformers.json"}
-"""Files in the folder of an encoder, whose other files, such as its card, are no text."""
+"""A folder with these files is that of an encoder: its card and other files are not read as text."""
 _TEXTS = tuple(kind for kind in KINDS if kind != ".json")  # folders of data sets describe themselves in .json
 
 

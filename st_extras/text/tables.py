@@ -83,10 +83,12 @@ class Table:
         """
         chosen: dict[str, str] = {}
         names: tuple[str, ...] | None = None
-        text = next(iter(columns))
+        text, *others = columns
         for where, row in self.read():
             if not isinstance(row, Mapping):
-                self._choose(where, {}, {key: one for key, one in columns.items() if key != text})
+                if others:
+                    self._choose(where, {}, {key: columns[key] for key in others})
+                    others = []  # what is optional for one line is for all
                 yield where, {text: row}
                 continue
             if tuple(row) != names:
