@@ -3,16 +3,134 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Integral
 from typing import Any, NamedTuple
 
 from st_extras.checks import shown
-from st_extras.text.corpus import Sources, is_blank, source_names, text_rows
+from st_extras.text.corpus import Sources, check_sentence, is_blank, is_dataset, source_names, text_rows
 from st_extras.text.folders import find_search_folder
-from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_tables, text_columns
+from st_extras.text.tables import (
+    DOCUMENT_IDS,
+    QUERY_COLUMNS,
+    QUERY_IDS,
+    Column,
+    Table,
+    dataset_table,
+    open_tables,
+    text_columns,
+)
 
 logger = logging.getLogger(__name__)
+
+
+_LARGEST_ID = 2**63 - 1  # that a database holds
+
+
+class Document(NamedTuple):
+    """A document with its id.
+
+    Attributes:
+        id: a text or a whole number, as the user gave it; of a file, text.
+        title: stripped; "" without one.
+        text: without the title.
+    """
+
+    id: int | str
+    title: str
+    text: str
+
+    @property
+    def full_text(self) -> str:
+        """What is searched: the title and the text, with a space between; a text without a title as it is."""
+        return f"{self.title} {self.text.strip()}".strip() if self.title else self.text
+
+
+def as_documents(documents: Any) -> list[Document]:
+    """Return documents held in Python, with their ids.
+
+    Args:
+        documents: one of
+
+            * texts, in a list or any other iterable: the id of each is its place from 0;
+            * a dict by id, of texts or of dicts with text and title (BEIR's corpus);
+            * dicts with id, title and text, in a list or any other iterable; or :class:`Document`;
+            * a ``datasets.Dataset`` or ``IterableDataset`` with such columns.
+
+            Ids stand under ``_id``, corpus-id, document_id, doc_id, docid, pid or ``id``, texts under sentence, text,
+            sentence1, content or contents. A title may be left out, and so may the ids of all documents.
+
+    Returns:
+        N documents in their order, those without text too. Ids keep their type; numpy's whole numbers become Python's.
+
+    Raises:
+        ValueError: if ``documents`` is a string, a set (its order changes from run to run), a dict of splits or a data
+            frame; an id is neither a text nor a whole number of 64 bits, is blank, stands twice, or is missing where
+            others have one; or a text or title is not a string, or holds a lone surrogate.
+
+    Example:
+        >>> from st_extras.text.documents import as_documents
+        >>> as_documents([{"id": 7, "title": "Cards", "text": "A lost card is blocked at once."}])
+        [Document(id=7, title='Cards', text='A lost card is blocked at once.')]
+    """
+    if isinstance(documents, set | frozenset):
+        raise ValueError(
+            "documents must have an order, got a set, whose order changes from run to run: give a list or a dict by id."
+        )
+    if hasattr(documents, "iloc"):  # of pandas
+        if hasattr(documents, "columns"):
+            raise ValueError('documents must not be a data frame, got one: give frame.to_dict("records").')
+        if list(documents.index) != [*range(len(documents))]:
+            raise ValueError(
+                "documents must be a dict by id, a data set or a list, got a Series with an index of its own: give "
+                "series.to_dict(), or list(series) to number them from 0."
+            )
+    is_split = isinstance(documents, Mapping) and any(hasattr(split, "column_names") for split in documents.values())
+    if (is_split or not isinstance(documents, Mapping)) and is_dataset(documents, name="documents"):
+        table = dataset_table(documents, "documents")
+    else:
+        table = Table("documents", lambda: _rows(documents), typed=True)
+    found: list[Document] = []
+    known: set[int | str] = set()
+    columns = text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="")
+    has_ids = isinstance(documents, Mapping) or None  # None: the first document decides
+    for number, (where, row) in enumerate(table.rows(columns)):
+        key = row.get("id")
+        has_ids = key is not None if has_ids is None else has_ids
+        if has_ids != (key is not None):
+            raise ValueError(f"{where}: each document must have an id, or none, got {shown(key)}.")
+        title, text = row.get("title"), row["text"]
+        title = "" if title is None else check_sentence(title, where).strip()
+        text = "" if text is None and title else check_sentence(text, where)
+        identity = _as_given(key if has_ids else number, where)
+        if identity in known:
+            raise ValueError(f"{where}: the id {shown(identity)} stands twice.")
+        known.add(identity)
+        found.append(Document(identity, title, text))
+    return found
+
+
+def _rows(documents: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the place of each document that is held in Python, and its text or a dict with its text, title and id."""
+    if isinstance(documents, Mapping):
+        for key, value in documents.items():
+            yield f"documents[{key!r}]", {**(value if isinstance(value, Mapping) else {"text": value}), "_id": key}
+    else:
+        for number, value in enumerate(documents):
+            yield f"documents, row {number}", value._asdict() if isinstance(value, Document) else value
+
+
+def _as_given(value: Any, where: str) -> int | str:
+    """Return an id as the user gave it; numpy's strings and whole numbers as Python's.
+
+    Raises:
+        ValueError: if it is neither a text nor a whole number of 64 bits, or is blank; the message begins with
+            ``where``.
+    """
+    is_number = isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) <= _LARGEST_ID
+    if not is_number and (not isinstance(value, str) or is_blank(value)):
+        raise ValueError(f"{where}: the id of a document must be a text or a whole number, got {shown(value)}.")
+    return int(value) if is_number else str(check_sentence(value, where))
 
 
 class ReadDocuments(NamedTuple):

@@ -120,10 +120,13 @@ class Table:
 
 
 def text_columns(
-    column: str | None = None, ids: Sequence[str] = (), usual: Sequence[str] = TEXT_COLUMNS, option: str = ""
+    column: str | None = None,
+    ids: Sequence[str] = (),
+    usual: Sequence[str] = TEXT_COLUMNS,
+    option: str = "column (--column)",
 ) -> dict[str, Column]:
     """Return the columns of texts, with the titles before them unless ``column`` is given, and their ids."""
-    columns = {"text": Column(usual, column, option or "column (--column)")}
+    columns = {"text": Column(usual, column, option)}
     if column is None:
         columns["title"] = Column(("title",), required=False)
     if ids:

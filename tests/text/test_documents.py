@@ -3,10 +3,12 @@
 import json
 
 import datasets
+import numpy as np
+import pandas as pd
 import pytest
 
 from st_extras.text.corpus import iterate_sentences, read_sentences
-from st_extras.text.documents import read_documents, read_queries
+from st_extras.text.documents import Document, as_documents, read_documents, read_queries
 from tests.helpers import write
 
 ROWS = [
@@ -73,3 +75,77 @@ def test_empty_documents_are_left_out_and_counted(tmp_path, caplog):
     rows = '{"_id": "a", "text": " "}\n{"_id": "b", "title": "Loans", "text": null}\n'
     assert read_documents(write(tmp_path / "a.jsonl", rows))[:2] == (["b"], ["Loans"])
     assert "a.jsonl: 1 without text left out, 1 read" in caplog.text
+
+
+# --- documents held in Python ---
+
+TITLED = [{"id": 7, "title": " Cards ", "text": "A lost card."}, {"id": "b", "text": " "}, {"id": -1, "title": "Loans"}]
+
+
+def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
+    return datasets.Dataset.from_list([dict(row) for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (["one", "", "one"], [(0, "", "one"), (1, "", ""), (2, "", "one")]),
+        ((text for text in ["one"]), [(0, "", "one")]),
+        (pd.Series(["one", "two"]), [(0, "", "one"), (1, "", "two")]),
+        (np.array(["one"]), [(0, "", "one")]),
+        ({"a": " one\n", 7: "two", np.int32(3): ""}, [("a", "", " one\n"), (7, "", "two"), (3, "", "")]),
+        ({"a": "one", "b": "two"}.keys(), [(0, "", "a"), (1, "", "b")]),  # which has an order, unlike a set
+        ({7: {"title": "Cards", "text": "one"}, "8": {"text": "two"}}, [(7, "Cards", "one"), ("8", "", "two")]),
+        ([{"text": "one"}, {"text": "two"}], [(0, "", "one"), (1, "", "two")]),
+        ([{"doc_id": "a", "_id": 2, "contents": "one"}], [(2, "", "one")]),
+        ([{"id": 3, "body": "one"}], [(3, "", "one")]),
+        (columns_of([{"id": 7, "title": "Cards", "text": "one"}]), [(7, "Cards", "one")]),
+        (columns_of([{"id": "7", "text": "one"}]).to_iterable_dataset(), [("7", "", "one")]),
+        ([], []),
+    ],
+    ids=str,
+)
+def test_documents_keep_their_ids(given, wanted):
+    assert (found := as_documents(given)) == wanted
+    assert [type(document.id) for document in found] == [type(key) for key, _, _ in wanted]
+    assert as_documents(found) == found
+
+
+def test_a_title_stands_apart_and_is_searched():
+    found = as_documents([*TITLED[:1], TITLED[1] | {"title": None}, TITLED[2] | {"text": None}])
+    assert found == [Document(7, "Cards", "A lost card."), ("b", "", " "), (-1, "Loans", "")]
+    assert [document.full_text for document in found] == ["Cards A lost card.", " ", "Loans"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"one", "two"}, "documents must have an order, got a set, .*: give a list or a dict by id."),
+        (frozenset({"one"}), "documents must have an order"),
+        ("one", "documents must be an iterable of strings, got the string 'one'"),
+        (b"one", "documents must be an iterable of strings"),
+        (datasets.DatasetDict(train=columns_of(TITLED[:1])), r"give one of them, as in data\['train'\]"),
+        (pd.DataFrame({"text": ["one"]}), r'documents .* data frame.*give frame.to_dict\("records"\)'),
+        (pd.Series(["one"], index=["a"]), "index of its own"),
+        ([*TITLED, TITLED[0]], "documents, row 3: .*"),
+        ([{"id": "a", "text": "one"}, {"id": "a", "text": "two"}], "documents, row 1: the id 'a' stands twice"),
+        ([{"id": 1, "text": "one"}, {"text": "two"}], "documents, row 1: each document must have an id, or none"),
+        ([{"id": 1, "text": "one"}, "two"], "documents, row 1: each document must have an id, or none"),
+        ([{"id": 1, "text": None}], "documents, row 0: expected a sentence, got None"),
+        ([{"id": 1, "text": "one", "title": 3}], "documents, row 0: expected a sentence, got 3"),
+        ({" ": "one"}, r"documents\[' '\]: the id of a document must be a text or a whole number, got ' '"),
+        ({True: "one"}, "got True"),
+        ({1.0: "one"}, "got 1.0"),
+        ({None: "one"}, r"documents\[None\]: each document must have an id"),
+        ({2**63: "one"}, "a whole number"),
+        ({"\ud800": "one"}, "lone surrogate"),
+        ({"a": "\ud800"}, r"documents\['a'\]: .*lone surrogate"),
+        ({"id": ["a"], "text": ["one"]}, r"documents\['id'\]: expected a sentence"),
+        ([{"id": "a", "body": "one"}], r"documents has no column .*: it has id, body\.$"),
+        ([["one"]], "documents, row 0: expected a sentence"),
+    ],
+    ids=str,
+)
+def test_documents_that_cannot_be_meant_are_refused_by_name(given, message):
+    with pytest.raises(ValueError, match=message):
+        as_documents(given)
