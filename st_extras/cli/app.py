@@ -18,6 +18,7 @@ from st_extras.cli.calibrate import calibrate
 from st_extras.cli.console import one_line, print_error, speaks
 from st_extras.cli.demo import demo
 from st_extras.cli.evaluate import evaluate
+from st_extras.cli.options import Command
 from st_extras.cli.refine import refine, repal_app
 from st_extras.cli.search import search
 from st_extras.cli.train import train
@@ -41,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # which fills the lines of a paragraph
 )
 for command in (demo, adapt, adapt_search, search, evaluate, calibrate, train, refine):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(repal_app, name="repal")
 
 

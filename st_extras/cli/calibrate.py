@@ -124,7 +124,7 @@ def _queries(
 
 
 def _check_picture(picture: Path, kinds: dict[str, str]) -> None:
-    if picture.is_dir() or not picture.absolute().parent.is_dir():
-        raise ValueError(f"--picture must be a file in an existing folder, got {str(picture)!r}.")
+    if picture.exists() or not picture.absolute().parent.is_dir():
+        raise ValueError(f"--picture must be a new file in an existing folder, got {str(picture)!r}.")
     if (picture.suffix[1:] or "png") not in kinds:
         raise ValueError(f"--picture must end in one of .{', .'.join(kinds)}, got {str(picture)!r}.")

@@ -28,6 +28,8 @@ Rows = dict[str, dict[str, float]]
 """Metrics by encoder, with ``difference``, ``low`` and ``high`` of one of them to the first encoder."""
 _OF_INTERVAL = ("difference", "low", "high")
 _INTERVAL = "{low:+.2f} to {high:+.2f}"
+_RANKS_OF = "rank of the first relevant document of"
+"""The first column of a table of ranks, the queries; no other table begins so."""
 MEANINGS = {
     "knn_accuracy": "share of texts whose nearest neighbour has their label; knn5: the majority of five",
     "v_measure": "agreement of k-means clusters with the labels; _std: over three seeds",
@@ -120,9 +122,9 @@ def evaluate(
         options.refuse_unread(context, "does not go with --retrieval, which is the data", *others)
         if judged is not None:
             options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
+        if ranks is not None:
+            _check_ranks(ranks)
         task = load_retrieval(retrieval, split) if judged is None else load_judged(retrieval, judged)
-        if ranks is not None and not ranks.absolute().parent.is_dir():
-            raise ValueError(f"--ranks must be a file in an existing folder, got {str(ranks)!r}.")
         _on_search(
             models,
             task,
@@ -210,13 +212,28 @@ def _on_search(models: Models, task: RetrievalTask, ranks: Path | None, as_json:
         print_line(f"{ranks}: the rank of the first relevant document of each query")
 
 
+def _check_ranks(file: Path) -> None:
+    """Refuse a file that is neither new nor an earlier table of ranks.
+
+    Raises:
+        ValueError: with its name.
+    """
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"--ranks must be a file in an existing folder, got {str(file)!r}.")
+    if not file.exists():
+        return
+    start = _RANKS_OF.encode()
+    if not file.is_file() or file.read_bytes()[: len(start)] != start:
+        raise ValueError(f"--ranks must be a new file or an earlier table of ranks, got {str(file)!r}: name another.")
+
+
 def _write_ranks(file: Path, found: RetrievalComparison) -> None:
     """Write a table of the queries with the rank of the first relevant document by each row; empty beyond 100."""
     from st_extras.files import whole_file
 
     with whole_file(file) as partial, partial.open("w", newline="", encoding="utf8") as table:
         rows = csv.writer(table, delimiter="\t", lineterminator="\n")
-        rows.writerow(["query", *found.ranks])
+        rows.writerow([_RANKS_OF, *found.ranks])
         rows.writerows(zip(found.queries, *found.ranks.values(), strict=True))
 
 

@@ -7,13 +7,15 @@ the option's name.
 from __future__ import annotations
 
 import functools
+import glob
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from st_extras import encoder_names
 from st_extras.checks import shown
@@ -26,6 +28,50 @@ SEARCH = "Search"
 PAIRS = "Pairs with scores"
 RUNNING = "Running"
 """Sections of the help, after the most used options, which are in none."""
+
+# ------------------------------------------------------------------------------------------- files in and out
+
+READ = ("encoder", "before", "text", "documents", "queries", "retrieval", "judged", "labeled", "dev", "sts")
+"""Parameters that name files, folders or patterns that are read; some may also name what is on the hub."""
+WRITTEN = ("output", "index", "ranks", "picture", "folder")
+"""Parameters that name a file or folder to write."""
+
+
+class Command(TyperCommand):
+    """A command that runs only if nothing that it reads would be lost by what it writes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command.
+
+        Raises:
+            ValueError: if an output is an input, or a folder with an input in it.
+        """
+        given = [(parameter, ctx.params.get(parameter.name or "")) for parameter in self.params]
+        outputs = [(one, value) for one, value in given if one.name in WRITTEN and value and value.exists()]
+        inputs = [(one, value) for one, value in given if one.name in READ and value]
+        for output, path in outputs:
+            for read, value in inputs:
+                for name in [value] if isinstance(value, str) else value:
+                    if any(place.samefile(path) for place in _places(name)):
+                        raise ValueError(
+                            f"{_shown_name(output)} must not be {_shown_name(read)} or a folder around it, got "
+                            f"{str(path)!r}, and {name!r} which it reads: give another place to write to."
+                        )
+        return super().invoke(ctx)
+
+
+def _places(name: str) -> Iterator[Path]:
+    """Yield the file or folder of that name, or the files that match it as a pattern, and all folders around them."""
+    places = {Path(name), *(map(Path, glob.glob(name, recursive=True)) if glob.has_magic(name) else ())}
+    found = {place for place in places if place.exists()}
+    yield from found.union(*((*place.absolute().parents, *place.resolve().parents) for place in found))
+
+
+def _shown_name(parameter: Any) -> str:
+    """Return what a message calls a parameter: ``--output``, or ``TEXT``."""
+    name = parameter.name.upper() if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
+    return str(name)
+
 
 # ------------------------------------------------------------------------------------------- what is checked at once
 
@@ -52,7 +98,7 @@ def check_text(parameter: typer.CallbackParam, value: Any) -> Any:
     Raises:
         ValueError: if one is no valid text, as where the terminal or the file that it is from has another encoding.
     """
-    name = parameter.name.upper() if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
+    name = _shown_name(parameter)
     return [valid_text(name, one) for one in value] if isinstance(value, list) else value and valid_text(name, value)
 
 
@@ -94,7 +140,7 @@ def refuse_unread(context: typer.Context, reason: str, *names: str) -> None:
     """
     for parameter in context.command.params:
         if parameter.name in names and is_given(context, parameter.name):
-            raise ValueError(f"{max(parameter.opts, key=len)} {reason}.")
+            raise ValueError(f"{_shown_name(parameter)} {reason}.")
 
 
 def is_given(context: typer.Context, name: str) -> bool:

@@ -70,7 +70,7 @@ def refine(
     print_result(report, f'Saved to {output}: {load}("{output}")', as_json=as_json)
 
 
-@repal_app.command("tune")
+@repal_app.command("tune", cls=options.Command)
 def tune_repal(
     encoder: Annotated[str, typer.Argument(help='A folder that "refine repal" saved.')],
     sts: options.Sts,

@@ -65,6 +65,6 @@ def test_what_is_wrong_with_the_picture_is_known_before_anything_is_encoded(run,
     code, _, err = run("calibrate", "ENC", "texts.txt", "--before", "ENC", "--picture", "cosines.svg")
     assert (code, "<svg" in Path("cosines.svg").read_text("utf8")) == (0, True), err
     monkeypatch.setattr(calibrate, "load_any", lambda path: pytest.fail("loaded"))
-    for wrong in ("nowhere/cosines.png", "beir", "cosines.xyz"):
+    for wrong in ("nowhere/cosines.png", "beir", "cosines.xyz", "texts.txt"):
         code, _, err = run("calibrate", "ENC", "texts.txt", "--picture", wrong)
         assert (code, "--picture must" in err) == (2, True), err

@@ -123,7 +123,8 @@ def test_one_file_of_judged_queries_beside_bm25(run, inputs):
         assert row["ndcg@10"] == pytest.approx(beir[name]["ndcg@10"])
         assert row["difference"] == pytest.approx(row["ndcg@10"] - found["BM25"]["ndcg@10"])
     header, *rows = (line.split("\t") for line in Path("r.tsv").read_text().splitlines())
-    assert header == ["query", *found]
+    assert header == ["rank of the first relevant document of", *found]
+    assert run(*words, "documents.jsonl", "--judged", "judged.tsv", "--ranks", "r.tsv")[0] == 0  # in its place
     assert [row[0] for row in rows] == ["the old cat", "a dog in rain", "soup"]
     for column, name in enumerate(header[1:], start=1):
         reciprocal = [1 / int(row[column]) if row[column] else 0 for row in rows]

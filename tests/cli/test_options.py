@@ -425,7 +425,7 @@ def test_the_earlier_encoder_comes_first_and_one_alone_by_its_name(run, calls, m
 
     monkeypatch.setattr("st_extras.evaluation.unrelated_pairs.encode_pairs", encode_pairs)
     ran(run, calls, "calibrate enc text.csv --queries q.txt --before old --picture p.png")
-    ran(run, calls, "calibrate enc text.csv --queries q.txt --picture p.png")
+    ran(run, calls, "calibrate enc text.csv --queries q.txt --picture p2.png")
     assert compared == [{"before": "old", "after": "enc"}, {"after": "enc"}]
     drawn = [{"queries": call["queries"]} for name, call in calls.seen if name == "plot_unrelated_cosines"]
     assert drawn == [{"queries": {"before": ["q"], "after": ["q"]}}, {"queries": {"enc": ["q"]}}]
