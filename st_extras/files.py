@@ -1,16 +1,14 @@
-"""Files that are whole or not there: JSON, and tensors (safetensors) with a checksum.
-
-An interruption leaves the earlier file or the new one. What is read is checked, and an error names the file and what
-to do.
-"""
+"""Files and folders that are replaced as a whole: an interruption leaves the earlier one or the new one."""
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -25,9 +23,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from st_extras.checks import shown
+from st_extras.checks import check_bool, shown
 from st_extras.functional import finite_rows
 
+logger = logging.getLogger(__name__)
+FILES = "st_extras_files.json"
+"""In a folder that :func:`replace_folder` wrote: the names of its files. What it does not list is somebody else's."""
 _HEX_DIGITS = 32
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FAILED = _FULL | {errno.EROFS, errno.EIO}
@@ -84,7 +85,7 @@ def write_errors(path: str | PathLike[str], unfinished: Path | None = None) -> I
     try:
         yield
     except OSError as error:
-        is_named = unfinished is not None and error.filename == str(unfinished)
+        is_named = unfinished is not None and str(error.filename).startswith(str(unfinished))
         if not is_named and (error.filename is not None or error.errno not in _FAILED):
             raise
         raise _write_error(error.errno, str(error.strerror), path) from error
@@ -141,6 +142,172 @@ def sync_files(folder: Path) -> None:
         if file.is_file():
             with file.open("rb+") as opened:
                 os.fsync(opened.fileno())
+
+
+# --- a folder ---
+
+
+@contextmanager
+def replace_folder(target: str | PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a new folder beside ``target``; at the end of the block it becomes ``target``, unless an error was raised.
+
+    Nothing that this package did not write is removed or overwritten, whatever fails and when. A kill leaves ``target``
+    as it was, or the new one, and beside it the hidden folder ``.NAME.unfinished``, which the next call removes. Only
+    after a kill between the last two renames there is no ``target``: the next call puts the earlier one back. Of
+    several processes of one training, only the first may call this.
+
+    Args:
+        target: a new or empty folder, or with ``overwrite`` one that an earlier call wrote.
+        overwrite: replace what an earlier call wrote, also files that somebody has edited since.
+
+    Raises:
+        ValueError: if the folder may not be replaced, see :func:`check_output`, or another process is writing it.
+            What somebody puts into ``target`` during the block is noticed at its end; ``target`` is then as it was.
+        OSError: if the new folder cannot be written or renamed; the message names ``target``.
+    """
+    output = check_output(target, overwrite=overwrite)
+    work, new, replaced = _work_folders(output)
+    with write_errors(output, work):
+        work.mkdir(parents=True, exist_ok=True)
+        with one_writer(work):
+            (work / FILES).touch()
+            if new.exists() and replaced.exists():  # killed between the two renames
+                os.rename(replaced, output)
+            _remove_own(new, replaced)
+            new.mkdir()
+            try:
+                yield new
+                follow_umask(new)
+                list_files(new)
+                sync_files(new)
+                _swap(new, output, replaced, overwrite)
+            finally:
+                if not (new.exists() and replaced.exists()):  # else it could not be put back: the next call does it
+                    _remove_own(new, replaced)
+                    if left := sorted(_names(work) - {FILES}):
+                        logger.warning("%s stays, with what no run wrote: %s.", work, ", ".join(left))
+                    else:
+                        (work / FILES).unlink()
+                        work.rmdir()
+
+
+def check_output(output: str | PathLike[str], *, overwrite: bool = False) -> Path:
+    """Return the absolute path of a folder that :func:`replace_folder` may replace now. Nothing is changed.
+
+    Args:
+        output: a new or empty folder, or with ``overwrite`` one that an earlier call wrote.
+        overwrite: whether what an earlier call wrote may be replaced.
+
+    Raises:
+        ValueError: if ``output`` is a file or below one, a mount point, the working directory or above it, or holds
+            anything that may not be replaced; or if something that no run wrote is in the way beside it.
+    """
+    check_bool("overwrite", overwrite)
+    path = Path(output).resolve()
+    if os.path.ismount(path):
+        raise ValueError(
+            f"output must be a folder that can be renamed, got the mount point {str(output)!r}: take one in it."
+        )
+    here = Path.cwd()
+    if path in (here, *here.parents):
+        raise ValueError(
+            f"output must not be the working directory or a folder above it, got {str(output)!r}: give a folder in it, "
+            "as programs that work there lose a folder that is replaced."
+        )
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
+    work, new, replaced = _work_folders(path)
+    mark = work / FILES  # empty, made first and removed last
+    if os.path.lexists(work) and not (mark.is_file() and mark.stat().st_size == 0) and _foreign(work):
+        raise ValueError(
+            f"output must have no folder of others beside it named {work.name!r}, got {str(work)!r}: move it, or "
+            "choose another output."
+        )
+    interrupted = new.exists() and replaced.exists()  # by a kill between the two renames
+    if (interrupted and path.exists()) or (not interrupted and _foreign(replaced)):
+        raise ValueError(
+            f"output must have no earlier result beside it, got {str(replaced)!r}, which an interrupted run moved "
+            "there: move it, or choose another output."
+        )
+    _refuse_loss(replaced if interrupted else path, overwrite)
+    return path
+
+
+def list_files(folder: Path) -> None:
+    """Write the names of all files and empty folders of a folder into it: they then count as written by a run."""
+    with whole_file(folder / FILES) as partial:
+        partial.write_text(json.dumps(sorted(_names(folder) - {FILES, partial.name}), indent=1), encoding="utf8")
+
+
+def listed_files(folder: Path) -> list[str]:
+    """Return what :func:`list_files` wrote into a folder, and the name of the list; nothing if there is none."""
+    try:
+        names = json.loads((folder / FILES).read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return []
+    known = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return [*names, FILES] if known else []
+
+
+def _work_folders(output: Path) -> tuple[Path, Path, Path]:
+    """Return the hidden folder beside ``output``, and in it the places of the new folder and of the earlier one."""
+    work = output.with_name(f".{output.name}.unfinished")
+    return work, work / "new", work / "replaced"
+
+
+def _swap(new: Path, output: Path, replaced: Path, overwrite: bool) -> None:
+    """Rename ``output`` to ``replaced`` and ``new`` to ``output``; if that fails, ``output`` is as it was."""
+    try:
+        if output.exists():
+            os.rename(output, replaced)
+            _refuse_loss(replaced, overwrite, output)  # what came meanwhile
+        os.rename(new, output)
+    except BaseException:
+        if new.exists() and replaced.exists():
+            os.rename(replaced, output)
+        raise
+
+
+def _names(folder: Path) -> set[str]:
+    """Return the names of all files and empty folders in a folder, "." for a file in its place; follow no links."""
+    if folder.is_symlink() or not folder.is_dir():
+        return {"."} if os.path.lexists(folder) else set()
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir() or not any(path.iterdir())
+    }
+
+
+def _foreign(folder: Path) -> set[str]:
+    """Return the names in a folder that are not listed there."""
+    return _names(folder) - set(listed_files(folder))
+
+
+def _refuse_loss(folder: Path, overwrite: bool, output: Path | None = None) -> None:
+    """Raise a ValueError if something would be lost with a folder, which is ``output`` or stood in its place."""
+    if lost := _foreign(folder) if overwrite else _names(folder):
+        kind = "hold only what an earlier run wrote" if overwrite else "be a new or empty folder"
+        remedy = "move that away, or choose another folder" if overwrite else "choose another, or set overwrite=True"
+        raise ValueError(f"output must {kind}, got {str(output or folder)!r} with {min(lost)!r}: {remedy}.")
+
+
+def _remove_own(new: Path, replaced: Path) -> None:
+    """Remove the new folder, and of the earlier result what is listed there, the list last: a kill may come."""
+    shutil.rmtree(new, ignore_errors=True)
+    for name in listed_files(replaced):
+        path = replaced / name
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+    for folder in (*sorted(replaced.rglob("*"), reverse=True), replaced):
+        if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+# --- checked JSON ---
 
 
 def write_checked_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
