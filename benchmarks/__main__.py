@@ -78,7 +78,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def scale(options: argparse.Namespace) -> None:
-    """Measure large batches or hybrid search."""
+    """Measure hybrid search or jobs."""
     from benchmarks.scale import measure
 
     measure(options)
@@ -143,13 +143,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--no-memory", action="store_true", help="measure time only")
     command.add_argument("--no-record", action="store_true", help="print only")
 
-    command = commands.add_parser("scale", help="measure large batches, hybrid search, queries, jobs")
+    command = commands.add_parser("scale", help="measure queries of a hybrid search, and jobs")
     command.set_defaults(do=scale)
-    command.add_argument("what", choices=("batches", "search", "latency", "jobs"))
+    command.add_argument("what", choices=("latency", "jobs"))
     command.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of jobs")
     command.add_argument("--encoder", help="of jobs: folder (default: the packaged MiniLM)")
     command.add_argument("--data", type=Path, help="of jobs: take sts_unlabeled of this folder, not the samples")
-    command.add_argument("--only", nargs="+", help="only these losses")
     command.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     command.add_argument("--smoke", action="store_true", help="a few sentences, no record")
 

@@ -9,67 +9,24 @@ from __future__ import annotations
 import copy
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
-from torch import Tensor, nn
+from torch import nn
 
 import st_extras.losses
 from benchmarks.texts import read_counts
-from st_extras.checks import check_count
-from st_extras.encoders import EmbeddingTable, MomentumEncoder, load_encoder
-from st_extras.encoders.rows import Features
-from st_extras.functional import unit_rows
-from st_extras.losses import AdCSELoss
+from st_extras.encoders import EmbeddingTable, load_encoder
 from st_extras.modules import whitening
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.text import EDA, PhraseMasking
+from st_extras.text import PhraseMasking
 from st_extras.text.frequency import FrequencyTable
 
 NEGATIVES_PER_POSITIVE = 7  # of Contrastive Tension
-
-
-class RedrawnAdversariesLoss(nn.Module):
-    """AdCSE whose adversaries are keys of earlier batches; every so many steps, the oldest give way to the batch's.
-
-    With ``every=1`` this is the queue of MoCo: more negatives, which nothing has learned.
-
-    Args:
-        model: the SentenceTransformer to train.
-        every: steps from one draw to the next.
-        options: those of AdCSELoss; not ``tied`` or ``shared_head``.
-    """
-
-    def __init__(self, model: SentenceTransformer, *, every: int = 1, **options: Any) -> None:
-        super().__init__()
-        self.model = model
-        self.every = check_count("every", every, at_least=1)
-        self.adcse = AdCSELoss(model, adversary_start="features", adversary_learning_rate=0.0, **options)
-        self.steps = self.oldest = 0
-
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch; ``labels`` are not used."""
-        columns = list(sentence_features)
-        value: Tensor = self.adcse(columns)
-        if torch.is_grad_enabled():
-            self.steps += 1
-            if self.steps % self.every == 0:
-                self._replace_oldest(columns[-1])
-        return value
-
-    @torch.no_grad()
-    def _replace_oldest(self, features: Features) -> None:
-        keys = unit_rows(cast(MomentumEncoder, self.adcse.momentum_encoder)(features))  # (B, D)
-        adversaries = self.adcse.adversaries
-        rows = (self.oldest + torch.arange(len(keys), device=keys.device)) % len(adversaries)
-        adversaries.vectors[rows] = adversaries.origins[rows] = keys
-        self.oldest = (self.oldest + len(keys)) % len(adversaries)
 
 
 def denoising_loss(model: SentenceTransformer, **options: Any) -> nn.Module:
@@ -134,40 +91,9 @@ def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
     return load_encoder(options.pop("path", None) or packaged_minilm(), **options)
 
 
-def finished_encoders(
-    study: dict[str, Any], work: Path
-) -> Iterator[tuple[str, int, Callable[[], SentenceTransformer]]]:
-    """Yield method and seed of the base model and of the encoders that a study left, each with what loads it.
-
-    Args:
-        study: the study, as ``load_study`` returns it.
-        work: folder for the weights of all studies; a METHOD-SEED of the study counts if it holds a whole model.
-    """
-    yield "start", 0, partial(starting_encoder, study["encoder"])
-    for folder in sorted(path.parent for path in (work / study["name"]).glob("*/modules.json")):
-        method, _, seed = folder.name.rpartition("-")
-        yield method, int(seed), partial(load_encoder, folder)
-
-
 def loss_class(name: str) -> Any:
-    """Return a class of ``st_extras.losses``, of Sentence Transformers, or the control."""
-    if name == RedrawnAdversariesLoss.__name__:
-        return RedrawnAdversariesLoss
+    """Return a class of ``st_extras.losses``, or of Sentence Transformers."""
     return getattr(st_extras.losses if hasattr(st_extras.losses, name) else losses, name)
-
-
-def phrase_rows(model: SentenceTransformer, masking: dict[str, Any], sentences: list[str]) -> Any:
-    """Make PaSeR's data set.
-
-    Args:
-        model: the encoder, for its mask token.
-        masking: options of PhraseMasking; ``augmentation`` holds the ratios of EDA.
-        sentences: the training text.
-    """
-    options = dict(masking)
-    if "augmentation" in options:
-        options["augmentation"] = EDA(**options["augmentation"])
-    return PhraseMasking(mask_token=model.tokenizer.mask_token, **options).dataset(sentences)
 
 
 def training_rows(model: SentenceTransformer, method: dict[str, Any], sentences: list[str], seed: int) -> Any:
@@ -180,7 +106,7 @@ def training_rows(model: SentenceTransformer, method: dict[str, Any], sentences:
         seed: of what is drawn.
     """
     if "masking" in method:
-        return phrase_rows(model, method["masking"], sentences)
+        return PhraseMasking(mask_token=model.tokenizer.mask_token, **method["masking"]).dataset(sentences)
     if method["loss"] in ROWS:
         return ROWS[method["loss"]](sentences, seed, **method.get("rows", {}))
     return sentences

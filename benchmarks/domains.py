@@ -32,7 +32,7 @@ from torch import Tensor
 
 from benchmarks.records import append, has_run, provenance
 from benchmarks.studies import PRETRAINED, TRANSFORMS, Options, chosen
-from benchmarks.word_baselines import TFIDF, InputEmbeddings, first_direction, sif_weights
+from benchmarks.word_baselines import TFIDF
 from st_extras.adaptation import CANDIDATES, AdaptationOptions, LinearTransform, adapt
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
@@ -106,30 +106,6 @@ def tfidf_embeddings(options: dict[str, Any], train: Texts, test: Texts) -> Tens
     return vectors * values.clamp_min(0).sqrt() + 1e-9
 
 
-def input_means(weighted: bool, removed: bool, model: SentenceTransformer, texts: Texts) -> Callable[[Texts], Tensor]:
-    """Return a function from texts to means of their input embeddings: plain, or SIF, counted on ``texts``."""
-    transformer: Any = model.transformers_model
-    weights = transformer.get_input_embeddings().weight.detach().double().numpy()
-    bags = InputEmbeddings(model.tokenizer, weights)
-    of_tokens = np.ones(len(weights))
-    if weighted:
-        of_tokens = sif_weights(np.asarray(bags.bags(texts).sum(axis=0)).ravel())
-    direction = first_direction(bags.pooled(texts, of_tokens)) if removed else np.zeros(weights.shape[1])
-
-    def embed(found: Texts) -> Tensor:
-        vectors = bags.pooled(found, of_tokens)
-        return torch.from_numpy(vectors - np.outer(vectors @ direction, direction))
-
-    return embed
-
-
-BAGS: dict[str, Callable[[SentenceTransformer, Texts], Callable[[Texts], Tensor]]] = {
-    "mean of input embeddings": partial(input_means, False, False),
-    "SIF of input embeddings": partial(input_means, True, False),
-    "SIF of input embeddings, first component removed": partial(input_means, True, True),
-}
-
-
 # --- models ---
 
 
@@ -178,9 +154,9 @@ TRAINED: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTr
         trained, partial(DCLRLoss, complementary_model="start", masked_share=0.14), 25, 3e-5
     ),
 }
-SEEDLESS = {"start", "RepAL sentence term 0.3", "mean of input embeddings"}
+SEEDLESS = {"start", "RepAL sentence term 0.3"}
 """Rows that no seed changes: neither training nor which texts they are fitted on."""
-ROWS = (*BASELINES, START, *BAGS, *STEPS, *MODELS, *TRAINED)
+ROWS = (*BASELINES, START, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
@@ -334,9 +310,6 @@ def run_row(cell: Cell, row: str, seed: int) -> dict[str, Any]:
     fitted = [domain.train[i] for i in numbers[domain.kept :]]
     if row == START:
         return cell.figures(cell.held_out(seed), cell.test, seed)
-    if row in BAGS:
-        embed = BAGS[row](cell.model, fitted)
-        return {"scores": label_figures(embed(domain.test) + 1e-9, domain.labels)}
     if row in STEPS:
         return cell.of_step(row, seed)
     facts: dict[str, Any] = {"fitted": len(fitted)}

@@ -1,9 +1,4 @@
-"""What large work costs: hybrid search beside its bare parts, and batches beyond memory.
-
-``search`` builds and searches beside the bare parts: one call of ``encode_document`` and ``encode_query``, what
-``bm25s`` does by itself (its tokenizer, its index, the scores of each query), and the product of the embeddings in the
-same blocks. Time is that of the processor, so that other work on the machine does not count; both sides take turns.
-Memory is measured in processes of their own, above what was resident when encoder and texts were loaded.
+"""What hybrid search and ``adapt`` cost: time and memory of a query, seconds of the jobs.
 
 ``latency`` searches random embeddings, four passages a document, with one query at a time, as a server does: of
 1,000, 100,000 and 1,000,000 passages, and with one passage a document. It prints elapsed milliseconds a query (median
@@ -13,8 +8,6 @@ and 95th percentile), and MiB: held, and above that while searching. About 15 mi
 
 ``jobs`` takes the elapsed seconds of ``adapt`` and of building a hybrid search, of 10,000 texts, on a processor or GPU,
 beside the one call of ``encode`` that both need; they take turns in each round.
-
-``batches`` is ``benchmarks/large_batches.py``.
 """
 
 from __future__ import annotations
@@ -34,21 +27,18 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process is one thread, here and in what it starts
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import bm25s
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 
-from benchmarks import large_batches
 from benchmarks.memory import forget_peak, in_fresh_process, resident
 from benchmarks.records import append, provenance
 from benchmarks.speed_bench import sentences
 from st_extras.adaptation import AdaptationOptions, adapt
 from st_extras.encoders import load_encoder
 from st_extras.encoders.passages import Passages
-from st_extras.functional import row_blocks
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.search import HybridSearch
 from st_extras.text import read_sentences
@@ -58,9 +48,7 @@ MOST_MIB = 300
 """The limit of what a search needs above what is held, in MiB."""
 _LENGTHS = range(5, 26)  # words of a sentence
 _DIMENSIONS = 384
-DOCUMENTS, MANY, QUERIES = 100_000, 1_000_000, 1000
-MOST_SECONDS, MOST_MEMORY = 1.1, 1.2
-"""The limits of time and memory of search, as multiples of the bare parts."""
+DOCUMENTS, MANY = 100_000, 1_000_000
 JOB_TEXTS = 10_000
 PASSAGES, LATENCY_QUERIES = 4, 100
 """Of a document, and of each size."""
@@ -93,96 +81,8 @@ def quick_encoder() -> SentenceTransformer:
     return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors.numpy())], device="cpu")
 
 
-def trained_encoder() -> SentenceTransformer:
-    """Return the encoder of the studies: three layers of the packaged MiniLM, 384 dimensions."""
-    return load_encoder(packaged_minilm(), layers=3, pooling="mean", max_seq_length=32, device="cpu")
-
-
-def bare_build(model: Any, documents: list[str]) -> tuple[np.ndarray, Any]:
-    embeddings = model.encode_document(documents, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
-    index = bm25s.BM25()
-    index.index(bm25s.tokenize(documents, stopwords=None, show_progress=False), show_progress=False)
-    return embeddings, index
-
-
-def bare_search(model: Any, built: tuple[np.ndarray, Any], queries: list[str]) -> None:
-    embeddings, index = built
-    embedded = model.encode_query(queries, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
-    words = bm25s.tokenize(queries, stopwords=None, return_ids=False, show_progress=False)
-    for rows in row_blocks(len(queries), len(embeddings)):
-        embedded[rows] @ embeddings.T
-        for query in words[rows]:
-            index.get_scores(query)
-
-
 def build(model: Any, documents: list[str]) -> HybridSearch:
     return HybridSearch(model, documents, bm25_weight=WEIGHT)
-
-
-def search(_: Any, built: HybridSearch, queries: list[str]) -> None:
-    built.search(queries)
-
-
-def seconds_of(model: Any, documents: list[str], queries: list[str], rounds: int) -> dict[str, list[float]]:
-    """Return the processor time of building and searching, ours and the bare parts', in each round."""
-    found: dict[str, list[float]] = {}
-    sides: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-        "ours": (build, search),
-        "bare": (bare_build, bare_search),
-    }
-    for number in range(rounds):
-        for side, (make, look) in sorted(sides.items(), reverse=bool(number % 2)):
-            began = time.process_time()
-            built = make(model, documents)
-            between = time.process_time()
-            look(model, built, queries)
-            found.setdefault(f"build, {side}", []).append(between - began)
-            found.setdefault(f"search, {side}", []).append(time.process_time() - between)
-    return found
-
-
-def memory_of(corpus: Path, count: int) -> dict[str, float]:
-    """Build and search in this process: MiB of the parts that are held, and above the start and above the search."""
-    model, documents = quick_encoder(), read_sentences(corpus, limit=count)
-    build(model, documents[:100]).search(documents[:1])  # what libraries load at their first call
-    started = forget_peak()
-    built = build(model, documents)
-    peak, held = resident("VmHWM") - started, forget_peak() - started
-    before = forget_peak()
-    built.search(documents[:QUERIES])
-    searching = resident("VmHWM") - before
-    embeddings, index = bare_build(model, documents)
-    parts = embeddings.nbytes + sum(index.scores[name].nbytes for name in ("data", "indices", "indptr"))
-    bytes_of = {"parts": parts, "built": held, "peak": peak, "searching": searching}
-    return {name: value / 2**20 for name, value in bytes_of.items()}
-
-
-def measure_search(rounds: int, scale: float = 1.0) -> dict[str, Any]:
-    """Measure time and memory, print them beside their limits, and return the record."""
-    count, many = int(DOCUMENTS * scale), int(MANY * scale)
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "sentences.txt"
-        write_corpus(corpus, many)
-        documents = read_sentences(corpus, limit=count)
-        seconds = seconds_of(trained_encoder(), documents, documents[: min(QUERIES, count)], rounds)
-        memory = {}
-        for size in (count, many):
-            memory[size] = in_fresh_process(memory_of, corpus, size)
-    middle = {name: statistics.median(values) for name, values in seconds.items()}
-    for name, ours, bare in (
-        ("build", middle["build, ours"], middle["build, bare"]),
-        ("search", middle["search, ours"], middle["search, bare"]),
-        ("both", *(middle[f"build, {side}"] + middle[f"search, {side}"] for side in ("ours", "bare"))),
-    ):
-        limit = f" (limit {MOST_SECONDS})" if name == "both" else ""
-        print(f"{name:6} {ours:8.1f} s, bare parts {bare:8.1f} s: {ours / bare:.2f}{limit}", flush=True)
-    for size, row in memory.items():
-        ratio = row["built"] / row["parts"]
-        print(
-            f"{size:>9,} documents: {row['parts']:,.0f} MiB of parts, held {row['built']:,.0f}: {ratio:.2f} (limit "
-            f"{MOST_MEMORY}), peak {row['peak']:,.0f}, searching {row['searching']:,.0f} above (limit {MOST_MIB})"
-        )
-    return {"documents": count, "queries": QUERIES, "rounds": rounds, "seconds": seconds, "mib": memory}
 
 
 def random_search(documents: list[str], each: int) -> HybridSearch:
@@ -272,13 +172,9 @@ def measure(options: argparse.Namespace) -> None:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    if options.what == "batches":
-        large_batches.measure_losses(options)
-        return
-    scale, rounds = (0.01, 1) if options.smoke else (1.0, options.rounds)
+    scale = 0.01 if options.smoke else 1.0
     record = {
         "latency": lambda: measure_latency(scale),
-        "search": lambda: measure_search(rounds, scale),
         "jobs": lambda: measure_jobs(options, scale),
     }[options.what]()
     if not options.smoke:

@@ -16,12 +16,10 @@ Settings of a method:
 * ``corpus``: a file in the data folder, an address (``hf://...``), or ``sts``: the unlabeled sentences of the STS
   sets; ``sentences``: how many of its sentences to take. ``sts-unseen``: short ones that no scored set holds, evenly
   spaced.
-* ``masking``: how PaSeR's rows are made (``building.phrase_rows``).
-* ``frequencies``: a table of token counts; it also turns on the frequency probe, unless ``probe = false``.
+* ``masking``: how PaSeR's rows are made: options of ``PhraseMasking``.
+* ``frequencies``: a table of token counts.
 * ``steps``, ``eval_steps``, ``batch_size``, ``learning_rate``, ``bf16``; ``arguments``: further ones of
   ``train_encoder``; ``seeds``.
-* ``eval_at``: further steps to evaluate at, beside every ``eval_steps``.
-* ``signals`` and ``geometry``: how many sentences to compute the label-free signals and the geometry on.
 * ``post_processing``: variants of ``benchmarks/repal.py`` to score after training.
 * ``rows``: options of the function that makes a loss's rows (``building.ROWS``).
 * ``test = false``: score STS-B dev only.
@@ -54,9 +52,6 @@ PRETRAINED = {
     "better": "runs/own_encoder_better/encoder",
 }
 """Where the study ``pretraining`` leaves its encoders."""
-
-NAMED = ("minilm", "layers3", "own")
-"""The encoders of the domain study and of RepAL's analyses; ``benchmarks.domains.encoder`` loads them by name."""
 
 TRANSFORMS = {
     "slight neighbour transform": "neighbours, slight",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +23,14 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from benchmarks.building import frequency_table, has_negatives, make_loss, starting_encoder, training_rows
-from benchmarks.frequency_bias import frequency_bias
+from benchmarks.building import has_negatives, make_loss, starting_encoder, training_rows
 from benchmarks.records import append, has_run, provenance, records, run_once, weights_hash
 from benchmarks.repal import run_after
 from benchmarks.studies import Options, chosen, methods_needed, study_cells
-from benchmarks.texts import DEV, corpus_sentences, spaced, thinned
+from benchmarks.texts import DEV, corpus_sentences, thinned
 from st_extras.encoders import load_encoder
-from st_extras.evaluation import (
-    SEVEN_STS,
-    GeometryEvaluator,
-    STSDataset,
-    STSEvaluator,
-    UnlabeledSelectionEvaluator,
-    load_sts,
-)
+from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, load_sts
 from st_extras.training import TrainingRun, train_encoder
 
 
@@ -108,27 +99,21 @@ def finish_cell(study: dict[str, Any], name: str, seed: int, options: Options) -
     print(f"{name}, seed {seed}: {line}, {record['seconds']:.0f} s", flush=True)
 
 
-class DevAndSignals(BaseEvaluator):
-    """Score STS-B dev, and compute the label-free signal beside it.
-
-    Both run under bfloat16 autocast if the training does. The signals of every call are kept in ``seen``.
+class InPrecision(BaseEvaluator):
+    """STS-B dev, under bfloat16 autocast if the training is.
 
     Args:
         dev: chooses the weights that are kept.
-        signals: the label-free signals; None: none are computed.
         bf16: whether to use autocast.
     """
 
-    def __init__(self, dev: BaseEvaluator, signals: BaseEvaluator | None, bf16: bool) -> None:
+    def __init__(self, dev: BaseEvaluator, bf16: bool) -> None:
         super().__init__()
-        self.dev, self.signals, self.bf16 = dev, signals, bf16
+        self.dev, self.bf16 = dev, bf16
         self.primary_metric, self.greater_is_better = dev.primary_metric, dev.greater_is_better
-        self.seen: list[dict[str, float]] = []
 
     def __call__(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast(model.device.type, torch.bfloat16, enabled=self.bf16):
-            if self.signals is not None:
-                self.seen.append(self.signals(model))
             return self.dev(model, *args, **kwargs)
 
 
@@ -144,22 +129,6 @@ class KeepsVectors(STSEvaluator):
         found = super().encode(model, sentences)
         self.vectors = dict(zip(sentences, found.double().cpu().numpy(), strict=True))
         return found
-
-
-class EvaluateAt(TrainerCallback):
-    """Logs, evaluates and saves a checkpoint at further steps: some methods are best before the first evaluation.
-
-    Args:
-        steps: the steps.
-    """
-
-    def __init__(self, steps: Iterable[int]) -> None:
-        self.steps = frozenset(steps)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Ask for all three if it is one of the steps."""
-        if state.global_step in self.steps:
-            control.should_log = control.should_evaluate = control.should_save = True
 
 
 def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
@@ -178,10 +147,8 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
     model = load_encoder(weights[method["start"]]) if "start" in method else starting_encoder(encoder)
     rows = training_rows(model, method, sentences, seed)
-    size = method.get("signals", 0)
-    signals = UnlabeledSelectionEvaluator(sentences, size=size, write_csv=False) if size else None
     dev = STSEvaluator([thinned(load_sts(DEV, data), method.get("pairs", {}))])
-    evaluator = DevAndSignals(dev, signals, method["bf16"])
+    evaluator = InPrecision(dev, method["bf16"])
     began, origin = time.perf_counter(), provenance()
     run = train_encoder(
         model,
@@ -198,17 +165,10 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         no_duplicates=has_negatives(method),
         overwrite=True,
         show_progress_bar=False,
-        callbacks=[EvaluateAt(method.get("eval_at", ()))],
         **method.get("arguments", {}),
     )
     scores, vectors = score_sets(model, data, method) if method.get("test", True) else ({}, {})
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores}
-    extra = {"checkpoints": checkpoints(run, evaluator.seen)} if size else {}
-    extra |= adversary(logged(run))
-    extra |= post_processed(model, method, sentences, data, vectors)
-    extra |= embedding_space(model, method, sentences, data)
-    if "masking" in method:
-        extra["reconstructed"] = reconstructed(run.trainer.loss, rows)
     return {
         "study": study["name"],
         **{key: study[key] for key in ("weights",) if key in study},
@@ -220,7 +180,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "scores": sets,
         "average": statistics.mean(sets.values()) if sets else None,
         "seconds": round(time.perf_counter() - began, 1),
-        **extra,
+        **post_processed(model, method, sentences, data, vectors),
         **origin,
     }
 
@@ -244,7 +204,6 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "scores": sets,
         "average": statistics.mean(sets.values()),
         **post_processed(model, settings, sentences, data, vectors),
-        **embedding_space(model, settings, sentences, data),
     }
 
 
@@ -285,20 +244,6 @@ def logged(run: TrainingRun) -> list[list[Any]]:
     ]
 
 
-def checkpoints(run: TrainingRun, signals: list[dict[str, float]]) -> list[dict[str, Any]]:
-    """Return dev score, training loss and label-free signals of every evaluation."""
-    losses = {entry["step"]: entry["loss"] for entry in run.trainer.state.log_history if "loss" in entry}
-    return [
-        {"step": step, "dev_spearman": value, "training_loss": losses.get(step), "signals": found}
-        for (step, value), found in zip(run.curve, signals, strict=True)
-    ]
-
-
-def adversary(log: list[list[Any]]) -> dict[str, float]:
-    """Return how strong AdCSE's adversaries were at the last step, and how far they had turned; {} for another loss."""
-    return {name: value for name, value in log[-1][1].items() if name.startswith("adversary_")}
-
-
 def post_processed(
     model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path, vectors: dict[str, Any]
 ) -> dict[str, Any]:
@@ -311,27 +256,3 @@ def post_processed(
         return {}
     of_pairs = {"pairs": settings.get("pairs"), "known": vectors}
     return {"post_processing": run_after(model, data, variants, sentences, bf16=settings["bf16"], **of_pairs)}
-
-
-def embedding_space(
-    model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path
-) -> dict[str, dict[str, float]]:
-    """Describe the embedding space as far as the settings ask for it.
-
-    ``frequencies`` asks for the frequency probe, on 2,000 sentences; ``geometry`` for the geometry of that number of
-    sentence embeddings.
-    """
-    found: dict[str, dict[str, float]] = {}
-    if settings.get("probe", "frequencies" in settings):
-        table = frequency_table(model, settings, data)
-        found["frequency_bias"] = frequency_bias(model, spaced(sentences, 2000), table)
-    if "geometry" in settings:
-        found["geometry"] = GeometryEvaluator(spaced(sentences, settings["geometry"]), write_csv=False)(model)
-    return found
-
-
-def reconstructed(loss: Any, rows: Any) -> list[dict[str, str]]:
-    """Decode ten masked phrases with the kept weights. The sentences stay out of the record: they are the corpus's."""
-    chosen = rows.select(range(0, len(rows), len(rows) // 10)).select(range(10))
-    phrases = loss.reconstruct(list(chosen["sentence"]), list(chosen["masked"]))
-    return [{"phrase": row["phrase"], "reconstructed": phrase} for row, phrase in zip(chosen, phrases, strict=True)]

@@ -1,66 +1,22 @@
-"""Tables of time and memory: a training step, RepAL's ways to encode, large batches, corpora and hybrid search."""
+"""Tables of time and memory: a training step, and a query of a hybrid search."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.records import records
 from benchmarks.studies import MNRL
 from benchmarks.tables.render import Part, Table, number, picked
 
 SPEED = ({"study": "speed", "run": "20261123-022106"},)
-"""The newest measurement of all steps."""
-WHOLE, TIMES = number("{:.0f}"), picked("{:.2f} x".format)
-
-
-def beside_what_it_needs(ratios: dict[str, dict[str, float]]) -> str:
-    """Write the ratios of a step to the bare passes that it cannot do without."""
-    return ", ".join(f"{ratio['median']:.2f} x {name}" for name, ratio in ratios.items() if name != MNRL)
-
-
-def conditions() -> str:
-    """Return a line on how the steps were measured."""
-    (record,) = (record for record in records("speed") if record["run"] == SPEED[0]["run"])
-    return (
-        f"Measured: {record['batch']} sentences a batch, at most {record['length']} tokens, {record['rounds']} rounds, "
-        f"{record['machine']}, revision {record['revision']}."
-    )
-
-
-NEEDS: tuple[str, Part] = (
-    "beside what it needs",
-    {"metric": "cases/<case>/ratios", "show": picked(beside_what_it_needs)},
-)
-
-
-def steps(*cases: str, needs: bool = True) -> Table:
-    """Return the table of some steps: milliseconds, beside the passes that they need and beside MNRL, and memory.
-
-    Args:
-        cases: of ``benchmarks.speed_cases``.
-        needs: show the passes; without them, a line on how the steps were measured is under the table.
-    """
-    columns: list[tuple[str, Part]] = [("ms", {"metric": "cases/<case>/median_ms", "show": WHOLE})]
-    columns += [NEEDS] if needs else []
-    columns += [
-        ("beside MNRL", {"metric": f"cases/<case>/ratios/{MNRL}/median", "show": TIMES}),
-        ("MiB", {"metric": "cases/<case>/peak_mib", "show": WHOLE}),
-    ]
-    rows: dict[str, Part] = {case: {"of": SPEED, "fill": {"case": case}} for case in cases}
-    return Table("step", rows, columns, note="" if needs else conditions)
-
-
-STEPS = steps("simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", needs=False)
-METHODS = {
-    "simcse": steps(MNRL, "simcse"),
-    "dclr": steps(MNRL, "simcse", "dclr", "dclr, table", "dclr, model", "GISTEmbed"),
-    "adcse": steps(MNRL, "simcse", "adcse", "adcse, no head"),
-    "consert": steps(MNRL, "simcse", "consert"),
-    "slt-fai": steps(MNRL, "simcse", "consert", "slt-fai", "slt-fai over adcse"),
-    "paser": steps(MNRL, "simcse", "paser", "paser, no mlm", "TSDAE"),
-    "repal": steps("encode", "repal", "repal pooled"),
+"""The newest measurement of all steps on a CPU."""
+GPU_RUNS = {
+    "GPU ms, 64, bfloat16": "20261127-113043",
+    "256, bfloat16": "20261127-113349",
+    "1,024, bfloat16": "20261127-113427",
+    "1,024, float32": "20261127-113609",
 }
-"""By the name of a page."""
+"""The run of each number of sentences a batch, and dtype."""
+WHOLE = number("{:.0f}")
 
 
 def beside_mnrl(row: dict[str, Any]) -> str:
@@ -69,73 +25,30 @@ def beside_mnrl(row: dict[str, Any]) -> str:
     return f"{row['median_ms']:.0f}" + (f" ({ratio['median']:.2f} x)" if ratio else "")
 
 
-GPU_CASES = (MNRL, "simcse", "dclr", "adcse, no head", "consert", "slt-fai", "paser, no mlm", "GISTEmbed", "TSDAE")
-GPU_RUNS = {
-    "64, float32": "20261127-112957",
-    "256, float32": "20261127-113315",
-    "1,024, float32": "20261127-113609",
-    "64, bfloat16": "20261127-113043",
-    "256, bfloat16": "20261127-113349",
-    "1,024, bfloat16": "20261127-113427",
+def _milliseconds(title: str, of: tuple[dict[str, str], ...]) -> tuple[str, Part]:
+    return (title, {"of": of, "metric": "cases/<case>", "show": picked(beside_mnrl)})
+
+
+_CASES = {
+    MNRL: "MNRL",
+    "simcse": "SimCSE",
+    "dclr": "DCLR, no guide",
+    "dclr, model": "DCLR, with a guide",
+    "adcse, no head": "AdCSE, no head",
+    "consert": "ConSERT",
+    "slt-fai": "SLT-FAI over SimCSE",
+    "paser, no mlm": "PaSeR, no MLM",
+    "GISTEmbed": "GISTEmbed",
+    "TSDAE": "TSDAE",
 }
-"""The run of each number of sentences a batch, and dtype."""
-GPU = Table(
+STEPS = Table(
     "step",
-    {case: {"fill": {"case": case}} for case in GPU_CASES},
+    {title: {"fill": {"case": case}} for case, title in _CASES.items()},
     [
-        (title, {"of": ({"study": "speed", "run": run},), "metric": "cases/<case>", "show": picked(beside_mnrl)})
-        for title, run in GPU_RUNS.items()
+        _milliseconds("CPU ms, 64", SPEED),
+        ("MiB", {"of": SPEED, "metric": "cases/<case>/peak_mib", "show": WHOLE}),
+        *(_milliseconds(title, ({"study": "speed", "run": run},)) for title, run in GPU_RUNS.items()),
     ],
-)
-JOBS_RUN = ({"study": "scale", "run": "jobs-20261127-113215"},)
-
-
-def lowest_and_highest(seconds: list[float]) -> str:
-    """Write the seconds of several rounds."""
-    return f"{min(seconds):.1f} to {max(seconds):.1f}"
-
-
-JOBS = Table(
-    "job",
-    {
-        title: {"of": JOBS_RUN, "fill": {"job": job}}
-        for title, job in {"encode": "encode", "build a hybrid search": "search", "adapt": "adapt"}.items()
-    },
-    [("seconds", {"metric": "seconds/<job>", "show": picked(lowest_and_highest)})],
-)
-
-
-def with_range(ratio: dict[str, float]) -> str:
-    """Write a ratio, with its lowest and highest value if it was measured more than once."""
-    rounds = "" if ratio["lowest"] == ratio["highest"] else f" ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
-    return f"{ratio['median']:.2f} x{rounds}"
-
-
-def large_batches() -> Table:
-    """Return the table of what gradient caching costs: of each loss the record with the most rounds."""
-    rows: dict[str, Part] = {}
-    for record in sorted(records("large_batches"), key=lambda one: one["settings"]["rounds"]):
-        of = ({"study": "large_batches", "run": record["run"]},)
-        rows |= {loss: {"of": of, "fill": {"loss": loss}} for loss in record["losses"]}
-    one = number("{:.1f}")
-    columns: list[tuple[str, Part]] = [
-        ("ms a sentence, plain", {"metric": "losses/<loss>/ms_per_sentence/uncached", "show": one}),
-        ("cached", {"metric": "losses/<loss>/ms_per_sentence/cached", "show": one}),
-        ("time", {"metric": "losses/<loss>/time_ratio", "show": picked(with_range)}),
-        ("memory", {"metric": "losses/<loss>/memory_ratio", "show": TIMES}),
-        ("rounds", {"metric": "settings/rounds", "show": picked(str)}),
-    ]
-    return Table("loss", dict(sorted(rows.items())), columns)
-
-
-_SEARCH = {"embeddings and BM25's index": "parts", "held": "built", "peak": "peak", "more while searching": "searching"}
-SEARCH = Table(
-    "documents",
-    {
-        f"{size:,}": {"of": ({"study": "scale", "run": "search-20261127-023316"},), "fill": {"size": str(size)}}
-        for size in (100_000, 1_000_000)
-    },
-    [(f"{title}, MiB", {"metric": f"mib/<size>/{name}", "show": WHOLE}) for title, name in _SEARCH.items()],
 )
 
 

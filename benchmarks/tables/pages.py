@@ -14,93 +14,51 @@ import tomllib
 
 from benchmarks.records import ROOT, records, studies
 from benchmarks.studies import CONFIGS, study_names
-from benchmarks.tables import (
-    cost,
-    domains,
-    language_models,
-    mechanisms,
-    reproduced,
-    search,
-    selection,
-    similarity,
-    strength,
-)
+from benchmarks.tables import cost, domains, search, similarity, strength
 from benchmarks.tables.render import Sentence, Table, of_texts
-from benchmarks.tables.sources import LAYERS, OWN
 
-MEASURED = {
+RECORDS_ALONE = {
+    "analyses": "RepAL's analyses of words, overlap and eigenvalues; SLT-FAI's counts",
+    "beyond": "question retrieval, labelled texts and more encoders, by trained encoders",
+    "decoders": "language models without training: PromptEOL and EmbedFilter, beside local-llm-embed",
     "large_batches": "time and memory of gradient caching",
-    "scale": "hybrid search: time and memory",
-    "speed": "time and memory of a training step",
+    "mechanisms_adversaries": "do AdCSE's adversaries do anything once they move?",
+    "mechanisms_adversaries_own": "the same on BERT-small trained here",
+    "mechanisms_heads": "what the projection head costs SimCSE and AdCSE",
+    "mechanisms_rates": "which method is best when all have the same learning rates?",
+    "mechanisms_slt_fai": "does SLT-FAI gain once its adversarial game has an equilibrium?",
+    "mechanisms_slt_fai_own": "the same on BERT-small trained here",
+    "search": "four settings of each method, by STS-B dev",
+    "search_choices": "search: what adapt chooses, and what its label-free score gives other strengths",
+    "spaces": "cosines of graded pairs, and neighbours before and after adapt",
+    "trained_spaces": "alignment, uniformity and cosines of trained encoders",
 }
+"""Records that no page shows: the revision that a record names has the code that made it."""
+MEASURED = {"scale": "hybrid search and adapt: time and memory", "speed": "time and memory of a training step"}
 """Records without a configuration: of the commands ``speed`` and ``scale``."""
 
 Declared = Table | Sentence | Callable[[], Table]
 TABLES: dict[str, Declared] = {
     "headline": domains.HEADLINE,
     "headline-search": search.HEADLINE,
-    "overview": domains.OVERVIEW,
     "shared-pairs": similarity.SHARED_PAIRS,
-    "main": similarity.MAIN,
-    "baselines": similarity.BASELINES,
     "claims": similarity.CLAIMS,
-    "verdict": similarity.VERDICT,
-    "refined": similarity.REFINED,
-    "repal": similarity.REPAL,
-    "weights": similarity.WEIGHTS,
-    "whitening": similarity.WHITENING,
-    **{f"method-{name}": table for name, table in similarity.METHODS.items()},
-    **{f"cost-{name}": table for name, table in cost.METHODS.items()},
+    "methods": similarity.METHODS,
+    **{f"method-{name}": table for name, table in similarity.PAGES.items()},
+    "method-dclr": similarity.DCLR_PARTS,
+    "method-adcse": similarity.ADCSE_HEADS,
+    "method-repal": similarity.REFINED,
+    "method-whitening": similarity.WHITENING,
     "steps": cost.STEPS,
-    "steps-gpu": cost.GPU,
-    "jobs-gpu": cost.JOBS,
-    "large-batches": cost.large_batches,
-    "scale-search": cost.SEARCH,
     "latency": cost.LATENCY,
-    "heads": mechanisms.HEADS,
-    "heads-cls": mechanisms.HEADS_CLS,
-    "adversaries": mechanisms.ADVERSARIES,
-    "rates": mechanisms.RATES,
-    "decoupled": mechanisms.DECOUPLED[LAYERS],
-    "decoupled-own": mechanisms.DECOUPLED[OWN],
-    "equilibrium": mechanisms.EQUILIBRIUM,
-    "equilibrium-own": mechanisms.EQUILIBRIUM_OWN,
-    "phrases": mechanisms.SPARED,
     "adapted": domains.ADAPTED,
-    "adapted-raw": domains.ADAPTED_RAW,
-    "domains": domains.EVERY,
     "trainings": domains.TRAININGS,
-    "strengths": strength.strengths_table,
-    "strength-rules": strength.rules_table,
-    "label-free": domains.label_free_table,
     "acceptance": domains.acceptance_table,
-    "search-baselines": search.BASELINES,
-    "hybrid-minilm": search.HYBRID["minilm"],
-    "hybrid-mpnet": search.HYBRID["mpnet"],
-    "hybrid-shares": search.share_table,
+    "strengths": strength.strengths_table,
+    "hybrid-minilm": search.HYBRID,
+    "fusions": search.FUSIONS,
     "passages": search.passages_table,
     "stems": search.stems_table,
-    "search-minilm": search.ADAPTED["minilm"],
-    "search-mpnet": search.ADAPTED["mpnet"],
-    "search-regret": search.regret_table,
-    "selection": selection.selection_table,
-    "language-models": language_models.UNTRAINED,
-    "language-models-trained": language_models.TRAINED,
-    "dclr-parts": reproduced.DCLR_PARTS,
-    "dclr-settings": reproduced.DCLR_SETTINGS,
-    "adcse-parts": reproduced.ADCSE_PARTS,
-    "low-frequency-share": mechanisms.EQUILIBRIUM_CONSERT,
-    "frequencies": reproduced.FREQUENCIES,
-    "frequencies-in-space": reproduced.FREQUENCIES_IN_SPACE,
-    "own-space": reproduced.OWN_SPACE,
-    "trained-space": reproduced.TRAINED_SPACE,
-    "levels": reproduced.LEVELS,
-    "paser-parts": reproduced.PASER_PARTS,
-    "paser-phrases": reproduced.PHRASES,
-    "questions": reproduced.QUESTIONS,
-    "words": reproduced.WORDS,
-    "overlap": reproduced.OVERLAP,
-    "eigenvalues": reproduced.EIGENVALUES,
 }
 INDEX, SMOKE = "studies", "smoke"
 """The table of the studies, and the study that it does not list: its figures mean nothing."""
@@ -129,8 +87,8 @@ def table(name: str) -> Table | Sentence:
 
 def about(study: str) -> str:
     """Return what a study asks."""
-    if study in MEASURED:
-        return MEASURED[study]
+    if study in RECORDS_ALONE | MEASURED:
+        return (RECORDS_ALONE | MEASURED)[study]
     found: str = tomllib.loads((CONFIGS / f"{study}.toml").read_text(encoding="utf8"))["about"]
     return found
 

@@ -5,33 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.tables.render import (
-    Metric,
-    Part,
-    Sentence,
-    Table,
-    count,
-    counted,
-    counted_gain,
-    gain,
-    number,
-    picked,
-    runs,
-    span,
-    spread,
-)
+from benchmarks.records import Metric
+from benchmarks.tables.render import Part, Sentence, Table, count, counted, counted_gain, gain, picked, runs, spread
 from benchmarks.tables.sources import (
-    ADVERSARIES,
     BASE,
     BETTER,
-    COMBINED,
+    DECOUPLED,
     ENCODERS,
     FROZEN,
     LAYERS,
+    NOISY,
     OWN,
     PHRASES,
-    SIF,
-    TFIDF,
+    RECOMMENDED,
     TRAINED,
 )
 
@@ -54,31 +40,12 @@ def trained(labels: Iterable[str], **part: Any) -> dict[str, Part]:
     return {label: {"of": TRAINED[label], **part} for label in labels}
 
 
-MAIN = Table(
-    "method",
-    trained((SIF, BASE, "SimCSE", "DCLR", "AdCSE, no head", "ConSERT", "SLT-FAI over SimCSE", FROZEN), which=LAYERS),
-    [
-        ("seeds", {"metric": "average", "show": count}),
-        ("seven sets", {"metric": "average", "show": spread}),
-        ("minus SimCSE, same seeds", {"metric": "average", "show": gain, "minus": SIMCSE}),
-        ("paper", {"texts": {"DCLR": "+1.90", "SLT-FAI over SimCSE": "+1.58"}}),
-    ],
+METHODS = Table(
+    "seven sets (seeds)",
+    trained(TRAINED),
+    [(name, {"which": name, "metric": "average", "show": counted}) for name in ENCODERS],
 )
-"""The papers' gains are seven-set averages with BERT base, from table 1 of DCLR and SLT-FAI, which ran SimCSE too."""
 
-BASELINES = Table(
-    "method",
-    {
-        label: {"of": runs(f"baselines/{name}"), "minus": runs("baselines/simcse")}
-        for label, name in {"TSDAE": "tsdae", "Contrastive Tension": "tension", "GISTEmbed": "gist"}.items()
-    },
-    [
-        ("seeds", {"metric": "average", "show": count}),
-        ("STS-B dev", {"metric": "dev", "show": spread}),
-        ("seven sets", {"metric": "average", "show": spread}),
-        ("minus SimCSE, same seeds", {"metric": "average", "show": gain}),
-    ],
-)
 
 _CLAIMED = {
     "DCLR, no guide": "+1.90",
@@ -103,29 +70,17 @@ CLAIMS = Table(
         *((name, {"which": name, "metric": "average", "show": counted_gain}) for name in (LAYERS, OWN, BETTER)),
     ],
 )
-
-VERDICT = Table(
-    "seven sets (seeds)",
-    trained((TFIDF, "SimCSE", COMBINED)),
-    [
-        column
-        for encoder in (LAYERS, OWN)
-        for column in (
-            (encoder, {"which": encoder, "metric": "average", "show": counted}),
-            (f"{encoder}, {SENTENCE_TERM}", {"which": encoder, "metric": after(SENTENCE_TERM), "show": counted}),
-        )
-    ],
-)
+"""The papers' gains are seven-set averages with BERT base, from their first tables."""
 
 
-def method(*labels: str) -> Table:
-    """Return the table of a method's page: seven-set averages on each encoder, and the gain over SimCSE."""
+def decisive(*labels: str, encoders: Iterable[str] = (LAYERS, OWN, BETTER)) -> Table:
+    """Return the table of a method's page: seven-set averages on some encoders, and the gain over SimCSE."""
     return Table(
         "seven sets (seeds)",
-        trained((TFIDF, SIF, BASE, "SimCSE", *labels)),
+        trained(("SimCSE", *labels)),
         [
             column
-            for name in ENCODERS
+            for name in encoders
             for column in (
                 (name, {"which": name, "metric": "average", "show": counted}),
                 ("minus SimCSE", {"which": name, "metric": "average", "show": gain, "minus": SIMCSE}),
@@ -134,36 +89,57 @@ def method(*labels: str) -> Table:
     )
 
 
-METHODS = {
-    "simcse": method(),
-    "dclr": method("DCLR", "DCLR, no guide", COMBINED),
-    "adcse": method("AdCSE", "AdCSE, no head", ADVERSARIES),
-    "consert": method("ConSERT", COMBINED),
-    "slt-fai": method("SLT-FAI over SimCSE", "ConSERT", "SLT-FAI over ConSERT"),
-    "paser": method(PHRASES, FROZEN),
+PAGES = {
+    "simcse": decisive(DECOUPLED, RECOMMENDED, encoders=(LAYERS, OWN)),
+    "consert": decisive("ConSERT", RECOMMENDED, NOISY),
+    "slt-fai": decisive("SLT-FAI over SimCSE", "ConSERT", "SLT-FAI over ConSERT"),
+    "paser": decisive(PHRASES, FROZEN),
 }
 """By the name of a page."""
 
-REFINED = Table(
-    "after",
-    trained((BASE, "SimCSE", "DCLR", "ConSERT"), which=LAYERS),
-    [(step, {"metric": after(step), "show": counted}) for step in ("plain", SENTENCE_TERM, BOTH_TERMS)],
-)
-
-REPAL = Table(
-    "variant",
+_ABLATED = runs("dclr_ablations/simcse")
+DCLR_PARTS = Table(
+    "",
     {
-        variant: {"metric": f"english, target fit/{variant}/average"}
-        for variant in ("plain", "RepAL", BOTH_TERMS, "whitened 256")
+        "DCLR (paper)": {"of": TRAINED["DCLR"][LAYERS], "minus": SIMCSE[LAYERS]},
+        "without noise": {"of": runs("dclr_ablations/dclr-no-noise"), "minus": _ABLATED},
+        "without weights": {"of": runs("dclr_ablations/dclr-no-weighting"), "minus": _ABLATED},
+        "without both: decoupled SimCSE": {"of": TRAINED[DECOUPLED][LAYERS], "minus": SIMCSE[LAYERS]},
+        "DCLR with the positive in the denominator": {
+            "of": runs("dclr_ablations/dclr-positive-in-denominator"),
+            "minus": _ABLATED,
+        },
     },
     [
-        (title, {"of": ({"study": "repal", "name": name},), "show": number("{:.2f}")})
-        for title, name in {
-            LAYERS: "minilm-3-mean",
-            "all-MiniLM-L6-v2": "minilm",
-            f"{LAYERS}, SimCSE": "simcse",
-        }.items()
+        ("seeds", {"metric": "average", "show": count}),
+        ("seven sets", {"metric": "average", "show": spread}),
+        ("minus SimCSE, same seeds", {"metric": "average", "show": gain}),
     ],
+)
+
+_MEAN, _CLS = "mean pooling, first three layers", "[CLS] pooling, BERT-small trained here"
+_HEADS = {"SimCSE": ("SimCSE", "simcse"), "AdCSE (paper)": ("AdCSE", "adcse-momentum-head")}
+_HEADS["AdCSE, no head"] = ("AdCSE, no head", "adcse-no-head")
+ADCSE_HEADS = Table(
+    "seven sets (seeds)",
+    {
+        label: {"of": {_MEAN: TRAINED[name][LAYERS], _CLS: runs(f"mechanisms_heads_cls_own/{method}")}}
+        for label, (name, method) in _HEADS.items()
+    },
+    [
+        column
+        for name, simcse in ((_MEAN, SIMCSE[LAYERS]), (_CLS, runs("mechanisms_heads_cls_own/simcse")))
+        for column in (
+            (name, {"which": name, "metric": "average", "show": counted}),
+            ("minus SimCSE", {"which": name, "metric": "average", "show": gain, "minus": simcse}),
+        )
+    ],
+)
+
+REFINED = Table(
+    "after",
+    trained((BASE, "SimCSE", "DCLR", "ConSERT", NOISY), which=LAYERS),
+    [(step, {"metric": after(step), "show": counted}) for step in ("plain", SENTENCE_TERM, BOTH_TERMS)],
 )
 
 _WHITENED = {
@@ -178,9 +154,9 @@ WHITENING = Table(
         f"{encoder}: {label}": {"of": ({"study": "whitening", "trained_in": study, "method": method},)}
         for encoder, label, study, method in (
             (LAYERS, BASE, "foundation", "start"),
-            (LAYERS, COMBINED, "recipes", "dclr-consert-views-no-guide"),
+            (LAYERS, NOISY, "recipes", "dclr-consert-views-no-guide"),
             (OWN, BASE, "own_encoder", "start"),
-            (OWN, COMBINED, "own_encoder", "dclr-consert-views-no-guide"),
+            (OWN, NOISY, "own_encoder", "dclr-consert-views-no-guide"),
         )
     },
     [
@@ -188,22 +164,3 @@ WHITENING = Table(
         for title, variant in _WHITENED.items()
     ],
 )
-
-_GRID = (
-    "start simcse dclr dclr-lr-1e-4 adcse adcse-no-head adcse-no-head-lr-1e-4 consert consert-temperature-005 slt-fai "
-    "consert-slt-fai paser paser-no-mlm-decoder-1e-3"
-)
-_ALL = {
-    LAYERS: runs(" ".join(f"repal/{name} repal_trained/{name}" for name in _GRID.split()))
-    + runs("recipes/dclr-no-guide recipes/dclr-consert-views-no-guide"),
-    OWN: sum((TRAINED[label][OWN] for label in TRAINED if label not in (TFIDF, SIF)), ()),
-}
-WEIGHTS = Table(
-    "encoders (how many)",
-    {name: {"of": found} for name, found in _ALL.items()},
-    [
-        (f"{term}: {weight}", {"metric": after(term, weight), "show": span})
-        for term, weight in ((SENTENCE_TERM, "lambda_1"), (BOTH_TERMS, "lambda_1"), (BOTH_TERMS, "lambda_2"))
-    ],
-)
-"""The weights that STS-B dev chose."""

@@ -11,7 +11,6 @@ import torch
 from benchmarks import building
 from benchmarks.studies import named_study, study_names
 from benchmarks.texts import write_counts
-from st_extras.text import EDA
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES, build_encoder
 
@@ -64,8 +63,7 @@ def start(folder):
 
 
 @pytest.mark.parametrize(("study", "name"), ROWS, ids=[f"{study['name']}/{name}" for study, name in ROWS])
-def test_a_step_of_every_distinct_setting(study, name, folder, start, monkeypatch):
-    monkeypatch.setattr(building, "EDA", functools.partial(EDA, synonyms={"cat": ["dog"]}))  # instead of WordNet
+def test_a_step_of_every_distinct_setting(study, name, folder, start):
     method = study["training"] | study["methods"][name]
     model = start(study["encoder"] | method.get("encoder", {}))
     weights = dict.fromkeys(study["methods"], folder / "encoder")

@@ -30,7 +30,6 @@ def test_every_method_runs_in_a_study(tmp_path):
     assert set(found) == {"start", *study["methods"]}
     for record in found.values():
         assert len(record["scores"]) == 7
-        assert -1 <= record["geometry"]["mean_cosine"] <= 1
         assert all(math.isfinite(score) for score in (*record["scores"].values(), record["dev"], record["average"]))
         assert record["versions"]["torch"]
     for name in study["methods"]:
@@ -38,11 +37,7 @@ def test_every_method_runs_in_a_study(tmp_path):
         assert record["steps"] == 4
         assert [step for step, _ in record["curve"] if step] == [2, 4]
         assert record["best_step"] in (0, 2, 4)  # 0: the base model, where no checkpoint was better
-        assert len(record["checkpoints"]) == len(record["curve"])
         assert all(math.isfinite(value) for _, value in record["curve"])
-    assert found["adcse"]["adversary_share"] > 0
-    assert "frequency_bias" in found["slt-fai"]
-    assert len(found["paser"]["reconstructed"]) == 10
     assert found["dclr-after-paser"]["curve"][0] == [0, pytest.approx(found["paser"]["dev"], abs=1e-3)]
     assert found["dclr-after-paser"]["curve"][0] != found["dclr"]["curve"][0]
     assert not list((tmp_path / "work").rglob("checkpoints"))

@@ -10,9 +10,6 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 from benchmarks import pictures  # noqa: E402
-from benchmarks.pictures import costs  # noqa: E402
-from benchmarks.records import records  # noqa: E402
-from benchmarks.tables.cost import SPEED  # noqa: E402
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LARGEST = 200_000  # bytes
@@ -22,14 +19,6 @@ LARGEST = 200_000  # bytes
 def _figures_closed():
     yield
     plt.close("all")
-
-
-def test_a_training_is_drawn_as_it_is_recorded():
-    averages, seconds = costs.trainings()["SimCSE"]
-    of_study = [one for study in ("foundation", "more_seeds") for one in records(study, "simcse-[0-9]")]
-    assert {one["average"] for one in of_study} <= set(averages)
-    (speed,) = records("speed", SPEED[0]["run"])
-    assert 25 <= seconds / speed["cases"]["simcse"]["median_ms"] * 1000 <= 400  # steps
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import hybrid, passages, retrieval, search_choices
+from benchmarks import hybrid, passages, retrieval
 from benchmarks.records import records
 from benchmarks.studies import KEPT, Options, named_study
 from st_extras.adaptation.search_transforms import both_sides, queries_alone
@@ -55,24 +55,24 @@ def test_a_study_resumes_and_encodes_once(data, encoder, tmp_path, monkeypatch):
     loaded = []
     monkeypatch.setattr(retrieval, "load_encoder", lambda **settings: (loaded.append(settings), encoder)[1])
     options = Options(data, tmp_path / "work", tmp_path / "results", encoders=["mpnet"], sets=["med"])
-    study = named_study("search_choices")
-    search_choices.run(study, options)
-    (record,) = records("search_choices", root=options.root)
+    study = named_study("hybrid")
+    hybrid.run(study, options)
+    (record,) = records("hybrid", root=options.root)
     expected = RetrievalEvaluator(load_retrieval(data / "retrieval" / "med"))(encoder)
-    assert loaded == [{"path": "sentence-transformers/all-mpnet-base-v2", "max_seq_length": 128}]
+    assert loaded == [study["encoders"]["mpnet"]]
     assert record["rows"]["start"]["ndcg@10"] == pytest.approx(100 * expected["cosine_ndcg@10"], abs=1e-3)
     assert record["rows"]["start"]["mrr@10"] == pytest.approx(100 * expected["cosine_mrr@10"], abs=1e-3)
     assert (record["run"], record["queries"], record["documents"]) == ("mpnet-med", 9, 120)
-    search_choices.run(study, options)
-    file = options.root / "search_choices.jsonl"
+    hybrid.run(study, options)
+    file = options.root / "hybrid.jsonl"
     file.unlink()
-    search_choices.run(study, options)
-    assert records("search_choices", root=options.root)[0]["rows"] == record["rows"]
+    hybrid.run(study, options)
+    assert records("hybrid", root=options.root)[0]["rows"] == record["rows"]
     assert len(loaded) == 1
     np.save(options.work / "retrieval" / "mpnet" / "med.d.npy", np.zeros((3, 4)))
     file.unlink()
     with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3"):
-        search_choices.run(study, options)
+        hybrid.run(study, options)
 
 
 numbers = np.random.default_rng(0)

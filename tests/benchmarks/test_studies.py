@@ -13,8 +13,6 @@ from benchmarks import records, studies
 from benchmarks.studies import Options, named_study, study_names
 from benchmarks.tables import pages
 
-EARLIER = {"authors-form", "slt-fai-no-at-deleted"}
-"""Methods of records whose code is gone."""
 TRAININGS = [study for study in map(named_study, study_names()) if study["kind"] == "training"]
 
 
@@ -52,18 +50,17 @@ def test_a_configuration_has_what_was_run():
         used = {name for method in study["methods"].values() for name in studies.methods_needed(method, study)}
         own = tomllib.loads((studies.CONFIGS / f"{study['name']}.toml").read_text("utf8"))  # not those of its base
         wrong += [f"{study['name']}/{name} was not run" for name in own.get("methods", {}).keys() - done - used]
-        wrong += [f"{study['name']}/{name} has no settings" for name in done - study["methods"].keys() - EARLIER]
     assert [one for one in wrong if not one.startswith("smoke/")] == []
 
 
 def test_every_study_is_shown(monkeypatch):
-    """By a table; by a picture; or it made an encoder, or chose a checkpoint, of one that is."""
+    """By a table, or it made an encoder of one that is; the others are known as records alone."""
     read, file_of = set(), records.file_of
     monkeypatch.setattr(records, "file_of", lambda study, root=None: read.add(study) or file_of(study, root))
-    for name in pages.TABLES.keys() - {"selection"}:  # which looks through all studies for what has signals
+    for name in pages.TABLES:
         pages.table(name).written()
-    assert set(records.studies()) - read == {"pretraining", "spaces"}
-    assert set(records.studies()) - set(study_names()) == set(pages.MEASURED)
+    assert set(records.studies()) - read == {"pretraining", *pages.RECORDS_ALONE}
+    assert set(records.studies()) - set(study_names()) == {*pages.MEASURED, *pages.RECORDS_ALONE}
     assert set(study_names()) - set(records.studies()) == {pages.SMOKE}
 
 

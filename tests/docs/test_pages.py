@@ -59,8 +59,8 @@ def hook(monkeypatch):
     ("page", "link", "wanted"),
     [
         ("methods/dclr.md", "../../benchmarks/RESULTS.md#cost", "../results-details.md#cost"),
-        ("contributing.md", "docs/encoders.md", "encoders.md"),
-        ("papers.md", "../mkdocs.yml", "https://github.com/st-extras/st-extras/blob/main/mkdocs.yml"),
+        ("contributing.md", "docs/training.md", "training.md"),
+        ("measured.md", "../mkdocs.yml", "https://github.com/st-extras/st-extras/blob/main/mkdocs.yml"),
     ],
 )
 def test_a_link(hook, page, link, wanted):
