@@ -38,11 +38,11 @@ from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
 from st_extras.losses import DCLRLoss, SimCSELoss
 from st_extras.modules import CorpusStatistics, RepALPostProcessor
-from st_extras.modules.lambda_search import rank_correlation
 from st_extras.modules.linear import Affine, all_but_the_top_transform, whitening_transform
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import graded_pairs
 from st_extras.samples.encoder import packaged_minilm
+from st_extras.spearman import spearman_of_pairs
 from st_extras.text.term_weights import character_tfidf
 from st_extras.training import train_encoder
 
@@ -271,9 +271,7 @@ class Cell:
         held_out_texts = [self.domain.train[i] for i in self.domain.order(seed)[: self.domain.kept]]
         comparison = LabelFreeComparison(held_out_texts, self.held_out(seed), seed=seed)
         scores = label_figures(test[: len(self.domain.test)], self.domain.labels)
-        first, second = test[len(self.domain.test) :].chunk(2)
-        cosines = torch.cosine_similarity(first, second)
-        scores["stsb_test"] = 100 * rank_correlation(cosines, torch.tensor(self.domain.grades))
+        scores["stsb_test"] = spearman_of_pairs(test[len(self.domain.test) :], self.domain.grades)
         compared = asdict(comparison.compare(held_out))
         compared["lexical"] = compared.pop("word_overlap")  # as in the records
         return {"scores": scores, "judge": compared}

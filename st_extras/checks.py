@@ -246,3 +246,17 @@ def check_rows(name: str, embeddings: Any, at_least: int = 1, dimension: int | N
     if not bool(finite.all()):
         raise ValueError(f"{name} must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
     return rows
+
+
+def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str], before: int = 0) -> None:
+    """Check the embeddings (N, D) of N sentences, which come after ``before`` others.
+
+    Raises:
+        ValueError: if one is not finite; the error names the sentence.
+    """
+    from st_extras.functional import finite_rows  # here: the command line checks without torch
+
+    finite = finite_rows(embeddings)
+    if not finite.all():
+        i = int((~finite).int().argmax())
+        raise ValueError(f"the embedding of sentence {before + i} is not finite (NaN or infinity): {sentences[i]!r}.")

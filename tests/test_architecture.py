@@ -26,6 +26,7 @@ FLOORS = [
     "functional",
     "checks",
     "citations",
+    "spearman",
     "encoder_names",
     "random_source",
     "files",

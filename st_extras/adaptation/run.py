@@ -19,14 +19,20 @@ from torch import Tensor
 
 from st_extras.adaptation.corpus import FEWEST_TEXTS, Sample, TextSummary, sample_texts
 from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult, Details
-from st_extras.checks import check_bool, check_count, check_instance, check_interval, check_seed
+from st_extras.checks import (
+    check_bool,
+    check_count,
+    check_finite_embeddings,
+    check_instance,
+    check_interval,
+    check_seed,
+)
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.embedding_store import EmbeddingStore
 from st_extras.encoders.fingerprint import Route
-from st_extras.encoders.structure import keep_modes
+from st_extras.encoders.structure import check_known, keep_modes
 from st_extras.files import write_json
 from st_extras.modules import pipeline
-from st_extras.training.data import check_known
 from st_extras.training.output import OutputFolder
 
 REPORT = "adaptation.json"
@@ -177,7 +183,7 @@ class AdaptationRun:
             label=label,
             deadline=deadline,
         )
-        pipeline.check_finite_embeddings(embeddings, texts)
+        check_finite_embeddings(embeddings, texts)
         return embeddings.double()
 
     def encode_sample(self, texts: list[str], fewest: int, *, route: Route = "", label: str = "Encoding") -> Tensor:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from st_extras.checks import shown
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
 from st_extras.evaluation.label_scores import label_scores
 from st_extras.evaluation.sts_data import check_graded
-from st_extras.modules.lambda_search import rank_correlation
 from st_extras.modules.linear import Affine
 from st_extras.samples import graded_pairs
+from st_extras.spearman import spearman_of_pairs
 
 DEV_SCORE = "score on dev, x 100"
 LABEL_FREE_SCORE = "label-free score on held-out texts, no unit"
@@ -98,13 +97,7 @@ class HeldOutTexts:
 
 def graded(first: Sequence[str], second: Sequence[str], grades: Sequence[float]) -> Measure:
     """Return the measure of graded pairs: Spearman correlation of cosine and grade."""
-
-    def score(embeddings: Tensor) -> float:
-        left, right = embeddings.chunk(2)
-        cosines = torch.cosine_similarity(left, right)
-        return 100 * rank_correlation(cosines, torch.tensor(grades))
-
-    return Measure([*first, *second], score)
+    return Measure([*first, *second], lambda embeddings: spearman_of_pairs(embeddings, grades))
 
 
 def general_english() -> Measure:

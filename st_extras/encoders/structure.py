@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -10,10 +11,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
-from st_extras.checks import check_choice
+from st_extras.checks import check_choice, shown
 from st_extras.encoders.rows import Features, reported_prompt_length
 from st_extras.encoders.templates import template_mask
+
+logger = logging.getLogger(__name__)
+_FEWEST_CHECKED = 8  # texts; fewer show nothing about the others
+_MANY_UNKNOWN = 0.1  # share of texts with only unknown tokens, above which a warning is logged
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
@@ -174,3 +180,29 @@ def prompt_length(model: nn.Module, features: Features) -> int:
         tokens = unwrap(model).tokenizer.convert_ids_to_tokens(last.tolist())
         length -= any(token[:1] in ("\u0120", "\u2581") and len(token) > 1 for token in tokens)  # as in "\u0120dog"
     return length
+
+
+def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> None:
+    """Warn if the tokenizer knows no token of many texts: the encoder cannot distinguish them.
+
+    Args:
+        model: the encoder. One without a tokenizer of the transformers library is not checked.
+        texts: some of the texts.
+        name: the argument that they are from, for the message.
+
+    Raises:
+        ValueError: if it knows no token of any of at least 8 texts.
+    """
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if len(texts) < _FEWEST_CHECKED or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return
+    if (unknown := tokenizer.unk_token_id) is None:
+        return
+    nothing = {unknown, tokenizer.convert_tokens_to_ids("\u2581")}  # SentencePiece's space
+    found = tokenizer(list(texts), add_special_tokens=False, truncation=True)["input_ids"]
+    lost = [text for text, ids in zip(texts, found, strict=True) if nothing.issuperset(ids)]
+    remedy = f"such as {shown(lost[0])}: use an encoder for their language or script" if lost else ""
+    if len(lost) == len(texts):
+        raise ValueError(f"{name} must hold tokens that the encoder knows, got only unknown tokens, {remedy}.")
+    if len(lost) > _MANY_UNKNOWN * len(texts):
+        logger.warning("%.0f%% of the texts have only unknown tokens, %s.", 100 * len(lost) / len(texts), remedy)

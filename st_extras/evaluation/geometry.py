@@ -22,8 +22,8 @@ from torch import Tensor
 from st_extras.checks import check_choice, check_count, check_interval
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.functional import row_blocks
-from st_extras.modules.lambda_search import check_text_pairs
 from st_extras.ranking import highest, score_blocks
+from st_extras.spearman import check_text_pairs
 
 
 def alignment(x: Tensor, y: Tensor) -> float:

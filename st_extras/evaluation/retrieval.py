@@ -12,13 +12,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.util import cos_sim
 
-from st_extras.checks import check_choice, check_count, check_instance
+from st_extras.checks import check_choice, check_count, check_finite_embeddings, check_instance
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_options, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.functional import row_blocks
-from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.ranking import Floats, check_product, comparable, highest, hybrid_weight, sample_queries, score_blocks
 from st_extras.text.term_weights import BM25
 

@@ -16,7 +16,7 @@ from sentence_transformers.util import pairwise_cos_sim
 from st_extras.checks import check_choice, check_rows, shown
 from st_extras.evaluation.reporting import ReportingEvaluator, join_name
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, check_graded, load_sts
-from st_extras.modules.lambda_search import spearman
+from st_extras.spearman import spearman
 
 logger = logging.getLogger(__name__)
 

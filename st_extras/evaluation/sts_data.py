@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_instance, shown
-from st_extras.modules.lambda_search import check_pairs
 from st_extras.samples import graded_pairs
+from st_extras.spearman import check_pairs
 from st_extras.text.corpus import check_sentence
 from st_extras.text.folders import TABLES, find_file
 from st_extras.text.tables import Column, open_file
@@ -108,7 +108,7 @@ def check_graded(data: STSDataset, where: str, groups: Sequence[str] | None = No
     """Check that graded pairs can be scored: together, and in each of the groups.
 
     Raises:
-        ValueError: as :func:`~st_extras.modules.lambda_search.check_pairs`; the message begins with ``where``.
+        ValueError: as :func:`~st_extras.spearman.check_pairs`; the message begins with ``where``.
     """
     try:
         check_pairs(zip_longest(data.sentences1, data.sentences2), data.scores, groups)

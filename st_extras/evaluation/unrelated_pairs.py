@@ -10,9 +10,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from st_extras.checks import check_finite_embeddings
 from st_extras.encoders.prompts import encode_as
 from st_extras.evaluation.geometry import MovedThreshold, moved_threshold, unrelated_cosines
-from st_extras.modules.pipeline import check_finite_embeddings
 
 FEWEST = 50  # a thousand pairs
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +12,13 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from st_extras.checks import check_finite, check_weight, shown
+from st_extras.checks import check_weight
+from st_extras.spearman import tied_ranks
 
 logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 _LARGEST_GRID = 10_000
-ROUNDING = 1e-6
-"""Similarities that differ by less are equal: the rounding of float32, in batches of other sizes."""
 
 LAMBDA_1_GRID = tuple(round(0.05 * i, 2) for i in range(31))  # 0 to 1.5
 LAMBDA_2_GRID = tuple(round(0.05 * i, 2) for i in range(121))  # 0 to 6
@@ -46,55 +44,6 @@ class TuningResult:
     plain_spearman: float
     at_edge: bool
     settings: int
-
-
-def check_text_pairs(name: str, pairs: Any) -> list[tuple[str, str]]:
-    """Return pairs of sentences as a list of tuples.
-
-    Raises:
-        ValueError: if ``pairs`` holds anything but pairs of strings.
-    """
-    listed = list(pairs)
-    for pair in listed:
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            raise ValueError(f"{name} must hold pairs of sentences, got {shown(pair)}.")
-    return [(first, second) for first, second in listed]
-
-
-def check_scores(scores: Any, name: str = "scores") -> list[float]:
-    """Return gold scores, or the numbers called ``name``, as floats.
-
-    Raises:
-        ValueError: if they hold anything but finite numbers.
-    """
-    listed = scores.tolist() if isinstance(scores, Tensor) else list(scores)
-    return [check_finite(f"each number in {name}", score) for score in listed]
-
-
-def check_pairs(
-    pairs: Any, scores: Any, groups: Sequence[object] | None = None
-) -> tuple[list[tuple[str, str]], list[float]]:
-    """Return the pairs as tuples and the scores as floats, one for each pair.
-
-    Raises:
-        ValueError: if there are fewer than two pairs, or one is not a pair of strings; the scores do not match them,
-            are not finite numbers or are all equal; or the groups do not match them, or one of the groups has no two
-            different scores.
-    """
-    pairs, scores = check_text_pairs("pairs", pairs), check_scores(scores)
-    if len(pairs) != len(scores) or len(set(scores)) < 2:
-        raise ValueError(
-            "pairs and scores must be at least two pairs and one score for each, not all equal, "
-            f"got {len(pairs)} pairs, {len(scores)} scores, {len(set(scores))} distinct."
-        )
-    if groups is None:
-        return pairs, scores
-    if len(groups) != len(scores):
-        raise ValueError(f"groups must be one for each pair, got {len(groups)} groups for {len(scores)} pairs.")
-    constant = [group for group in set(groups) if len({scores[i] for i in _members(groups, group)}) < 2]
-    if constant:
-        raise ValueError(f"groups must each hold two different scores, but {sorted(map(str, constant))} do not.")
-    return pairs, scores
 
 
 def check_grid(name: str, grid: Any) -> list[float]:
@@ -131,36 +80,6 @@ def _members(groups: Sequence[object], group: object) -> list[int]:
 def _gram(first: Array, second: Array) -> Array:
     """Return the inner products of the three parts of each row: (N, 3, D), (N, 3, D) -> (3, 3, N)."""
     return np.ascontiguousarray(np.einsum("nid,njd->ijn", first, second, optimize=True))
-
-
-def tied_ranks(similarities: Array) -> Array:
-    """Return mean ranks along the last axis; similarities that differ by no more than rounding are tied."""
-    order = similarities.argsort(axis=-1, kind="stable")
-    steps = np.diff(np.take_along_axis(similarities, order, axis=-1), axis=-1) > ROUNDING
-    groups = np.zeros(similarities.shape)
-    groups[..., 1:] = steps.cumsum(axis=-1)
-    tied = np.empty_like(groups)
-    np.put_along_axis(tied, order, groups, axis=-1)
-    return np.asarray(rankdata(tied, axis=-1))
-
-
-def spearman(similarities: Array, scores: Array) -> float:
-    """Return the Spearman correlation of N similarities with N scores; NaN if one of the two is constant.
-
-    Similarities that differ by no more than 1e-6 are equal: the rounding of float32 would order them, and another batch
-    size would order them otherwise. Scores are equal only if they are the same.
-    """
-    x, y = tied_ranks(np.asarray(similarities, dtype=np.float64)), rankdata(scores)
-    x, y = x - x.mean(), y - y.mean()
-    spread = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / spread if spread > 0 else math.nan
-
-
-def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman correlation of two similarities; 0 if one side is constant (a collapsed encoder agrees with nothing)."""
-    x, y = (side.detach().cpu().double().numpy() for side in (a, b))
-    rho = spearman(x, tied_ranks(y))
-    return 0.0 if math.isnan(rho) else rho
 
 
 def spearman_surface(

@@ -14,10 +14,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module, Normalize, Router
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_count, check_instance
+from st_extras.checks import check_bool, check_count, check_finite_embeddings, check_instance
 from st_extras.encoders.loading import check_length, with_modules
 from st_extras.encoders.padding import fix_padding_side
-from st_extras.functional import finite_rows
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
 
@@ -225,18 +224,6 @@ def stream_embeddings(
             yield embeddings.to("cpu", torch.float64)  # (N, D)
     if done == 0:
         raise ValueError("sentences must hold at least one text, got none.")
-
-
-def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str], before: int = 0) -> None:
-    """Check the embeddings (N, D) of N sentences, which come after ``before`` others.
-
-    Raises:
-        ValueError: if one is not finite; the error names the sentence.
-    """
-    finite = finite_rows(embeddings)
-    if not finite.all():
-        i = int((~finite).int().argmax())
-        raise ValueError(f"the embedding of sentence {before + i} is not finite (NaN or infinity): {sentences[i]!r}.")
 
 
 def check_fitted(module: Any, purpose: str) -> None:

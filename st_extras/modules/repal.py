@@ -18,6 +18,7 @@ from st_extras.modules import lambda_search, partial_mask, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
 from st_extras.modules.model_card import renew_card
+from st_extras.spearman import check_pairs
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.keywords import build_extractor
 
@@ -275,7 +276,7 @@ class RepALPostProcessor(Module):
         Raises:
             ValueError: if there are fewer than two pairs, scores or groups do not match them, or all scores are equal.
         """
-        pairs, scores = lambda_search.check_pairs(pairs, scores, groups)
+        pairs, scores = check_pairs(pairs, scores, groups)
         lambda_1_grid = lambda_search.check_grid("lambda_1_grid", lambda_1_grid)
         lambda_2_grid = lambda_search.check_grid("lambda_2_grid", lambda_2_grid)
         texts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]

@@ -34,9 +34,11 @@ def graded_pairs() -> tuple[list[str], list[str], list[float]]:
 
 def graded_spearman(model: Any) -> float:
     """Return how well an encoder orders the graded set: Spearman correlation x 100."""
-    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+    from st_extras.spearman import spearman_of_pairs
 
-    return float(100 * EmbeddingSimilarityEvaluator(*graded_pairs(), write_csv=False)(model)["spearman_cosine"])
+    first, second, scores = graded_pairs()
+    embeddings = model.encode([*first, *second], convert_to_tensor=True, show_progress_bar=False)
+    return spearman_of_pairs(embeddings, scores)
 
 
 def labeled_sentences() -> tuple[list[str], list[str]]:

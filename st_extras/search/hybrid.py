@@ -17,14 +17,21 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from st_extras.checks import check_bool, check_count, check_instance, check_not_negative, check_rows, check_strings
+from st_extras.checks import (
+    check_bool,
+    check_count,
+    check_finite_embeddings,
+    check_instance,
+    check_not_negative,
+    check_rows,
+    check_strings,
+)
 from st_extras.encoders.embedding_store import PART, EmbeddingStore
 from st_extras.encoders.fingerprint import EncoderFingerprint, embedding_difference
 from st_extras.encoders.passages import PASSAGE_WORDS, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import encode_as, prompt_for
 from st_extras.files import digest, one_writer
 from st_extras.functional import row_blocks
-from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.ranking import (
     Floats,
     Numbers,

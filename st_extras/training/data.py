@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from datasets import Dataset, Features, IterableDataset
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
-from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import shown
 from st_extras.text.corpus import FEWEST_WITH_LETTERS, is_dataset, iterate_sentences, share_with_letters
@@ -21,8 +19,6 @@ _SAMPLED, _STREAMED = 2000, 500
 """Texts that are looked at: of a Dataset, and of a stream."""
 _FEWEST_SAMPLED = 8
 """Fewer texts show nothing about the others."""
-_MANY_UNKNOWN = 0.1
-"""A warning is logged if the tokenizer knows no token of more than this share of the texts."""
 
 
 def training_dataset(data: Any) -> Dataset | IterableDataset:
@@ -103,29 +99,3 @@ def warn_of_labels(data: Dataset | IterableDataset, texts: Sequence[str]) -> Non
             "of the sentences (--column).",
             *(f"{len(texts):,}", f"{different:,}", f"{words:,}", 100 * lettered, shown(texts[0])),
         )
-
-
-def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> None:
-    """Warn if the tokenizer knows no token of many texts: the encoder cannot distinguish them.
-
-    Args:
-        model: the encoder. One without a tokenizer of the transformers library is not checked.
-        texts: some of the texts.
-        name: the argument that they are from, for the message.
-
-    Raises:
-        ValueError: if it knows no token of any of at least 8 texts.
-    """
-    tokenizer: Any = getattr(model, "tokenizer", None)
-    if len(texts) < _FEWEST_SAMPLED or not isinstance(tokenizer, PreTrainedTokenizerBase):
-        return
-    if (unknown := tokenizer.unk_token_id) is None:
-        return
-    nothing = {unknown, tokenizer.convert_tokens_to_ids("\u2581")}  # SentencePiece's space
-    found = tokenizer(list(texts), add_special_tokens=False, truncation=True)["input_ids"]
-    lost = [text for text, ids in zip(texts, found, strict=True) if nothing.issuperset(ids)]
-    remedy = f"such as {shown(lost[0])}: use an encoder for their language or script" if lost else ""
-    if len(lost) == len(texts):
-        raise ValueError(f"{name} must hold tokens that the encoder knows, got only unknown tokens, {remedy}.")
-    if len(lost) > _MANY_UNKNOWN * len(texts):
-        logger.warning("%.0f%% of the texts have only unknown tokens, %s.", 100 * len(lost) / len(texts), remedy)

@@ -23,8 +23,9 @@ from st_extras.encoders.adapters import lora_adapters, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.encoders.loading import check_length
 from st_extras.encoders.padding import fix_padding_side
+from st_extras.encoders.structure import check_known
 from st_extras.training.checkpoints import has_checkpoint, last_checkpoint, remove_incomplete
-from st_extras.training.data import check_known, sampled_texts, training_dataset, warn_of_labels
+from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.harm import HarmCheck
 from st_extras.training.identity import check_same_run, run_identity

@@ -4,9 +4,10 @@ import pytest
 from datasets import Dataset
 
 from st_extras.adaptation import adapt
+from st_extras.encoders.structure import check_known
 from st_extras.losses import SimCSELoss
 from st_extras.training import train_encoder
-from st_extras.training.data import check_known, sampled_texts, training_dataset, warn_of_labels
+from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
 from tests.fixtures import SENTENCES
 
 
