@@ -15,8 +15,7 @@ from torch import Tensor
 from st_extras.checks import check_choice
 from st_extras.encoders.passages import Passages
 from st_extras.functional import full_precision, row_blocks, unit_rows
-from st_extras.text.corpus import is_blank, iterate_sentences
-from st_extras.text.corpus import passages as cut_into_passages
+from st_extras.text.corpus import blocks_of_words, is_blank, iterate_sentences
 from st_extras.text.term_weights import BM25, BM25_SHARE, bm25_weight_of_blocks, searchable_sentences
 
 logger = logging.getLogger(__name__)
@@ -113,7 +112,7 @@ def queries_from_documents(documents: Sequence[str]) -> list[str]:
     made = []
     for document in _sample((text.strip() for text in documents if not is_blank(text)), _MADE_QUERIES):
         sentences = searchable_sentences(document)
-        made.append(draw.choice(sentences) if len(sentences) > 1 else next(cut_into_passages([document], _WORDS)))
+        made.append(draw.choice(sentences) if len(sentences) > 1 else next(blocks_of_words([document], _WORDS)))
     return list(dict.fromkeys(made))
 
 

@@ -84,7 +84,7 @@ def adapt_search(
     texts: Any = corpus.stream_sentences(documents, column=column)
     folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
     sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
-    wanted = reading.read_queries(sources, column=query_column)[1] if sources else None
+    wanted = [*reading.read_queries(sources, column=query_column).values()] if sources else None
     model = load_encoder(encoder)
     prompts = {"query": query_prompt, "document": document_prompt}
     model.prompts.update({name: one for name, one in prompts.items() if one is not None})

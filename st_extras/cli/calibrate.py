@@ -119,7 +119,7 @@ def _queries(
 
     folders = [source for source in text if (folder := find_search_folder(source)) is not None and folder.queries]
     sources = files or folders
-    given = read_queries(sources, column=column)[1] if sources else None
+    given = [*read_queries(sources, column=column).values()] if sources else None
     return search_queries(given, documents), ", ".join(sources) or "sentences of the documents"
 
 

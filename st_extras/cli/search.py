@@ -96,7 +96,7 @@ def search(
         raise ValueError("--queries does not go with QUERY: give one of them.")
     if queries is None:
         options.refuse_unread(context, "needs --queries", "query_column")
-    given = list(query or ()) if queries is None else read_queries(queries, column=query_column)[1]
+    given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
     read = read_documents(documents, column=column)
     unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)
@@ -107,12 +107,12 @@ def search(
     settings = _Settings(
         index, unlabelled if bm25_weight is None else None, bm25_weight, passages, language, batch_size
     )
-    by_id, title_of = read.by_id(), dict(zip(read.ids, read.titles, strict=True))
+    by_id, title_of = {str(one.id): one.full_text for one in read}, {str(one.id): one.title for one in read}
     if index is not None and exists:
         found = _updated_search(index, settings, model, by_id, shows_bars(quiet, as_json))
     else:
         if settings.queries is None and bm25_weight is None and folder is not None and folder.queries is not None:
-            settings = replace(settings, queries=read_queries(folder.queries)[1])
+            settings = replace(settings, queries=[*read_queries(folder.queries).values()])
         found = _new_search(settings, model, by_id, shows_bars(quiet, as_json))
     if as_json and given:
         searches = [

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.checks import check_count
 from st_extras.encoders.prompts import prompt_for
-from st_extras.text.corpus import WORD
+from st_extras.text.words import SPACED_WORD
 
 logger = logging.getLogger(__name__)
 PASSAGE_WORDS = 110
@@ -104,7 +104,7 @@ def passage_spans(text: str, words: int, step: int | None = None) -> list[tuple[
         step: words from the beginning of a passage to that of the next. None: three quarters of ``words``.
     """
     step = max(1, 3 * words // 4) if step is None else step
-    found = [word.span() for word in WORD.finditer(text)]
+    found = [word.span() for word in SPACED_WORD.finditer(text)]
     if len(found) <= words:
         return [(0, len(text))]
     starts = [*range(0, len(found) - words, step), len(found) - words]
@@ -126,7 +126,7 @@ def _read_whole(
 
 def _halves(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """Return two passages in place of one, side by side: with half of its words each, or the parts of a single word."""
-    half = (sum(1 for _ in WORD.finditer(text, start, end)) + 1) // 2
+    half = (sum(1 for _ in SPACED_WORD.finditer(text, start, end)) + 1) // 2
     found = passage_spans(text[start:end], half, half)
     if len(found) > 1:
         return [(start + first, start + last) for first, last in found]

@@ -15,7 +15,7 @@ from typing import Any
 from st_extras.checks import check_instance, shown
 from st_extras.evaluation.reporting import check_iterable
 from st_extras.text.corpus import check_sentence, is_blank
-from st_extras.text.documents import check_id, read_documents, read_queries
+from st_extras.text.documents import Document, as_documents, check_id, read_documents, read_queries, text_id
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
 from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, open_file
@@ -65,10 +65,8 @@ class RetrievalTask:
 
     def __post_init__(self) -> None:
         for name, kind in (("queries", "query"), ("documents", "document")):
-            texts = _by_id(name, getattr(self, name), kind)
-            for key, text in texts.items():
-                check_sentence(text, f"{name}[{key!r}]")
-            object.__setattr__(self, name, texts)
+            texts = as_documents(_by_id(name, getattr(self, name), kind), name)
+            object.__setattr__(self, name, _texts_by_id(texts))
         relevant: dict[str, dict[str, float]] = {}
         total, dangling = 0, []
         for query, found in _by_id("relevant", self.relevant, "query").items():
@@ -112,19 +110,21 @@ def _by_id(name: str, given: Any, kind: str) -> dict[str, Any]:
     """Return a dictionary with its ids as text."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{name} must be a dict by id, got {shown(given)}.")
-    keys = [check_id(key, name, kind) for key in given]
+    keys = [str(check_id(key, name, kind)) for key in given]
     if twice := [key for key, count in Counter(keys).items() if count > 1]:
-        raise ValueError(
-            f"{name} must hold each id once, got {twice[0]!r} twice, as text and as a number, or with space."
-        )
+        raise ValueError(f"{name} must hold each id once, got {twice[0]!r} twice, as text and as a number.")
     return dict(zip(keys, given.values(), strict=True))
+
+
+def _texts_by_id(documents: Iterable[Document]) -> dict[str, str]:
+    return {str(one.id): one.full_text for one in documents}
 
 
 def _graded(where: str, given: Any) -> dict[str, float]:
     """Return document id -> grade of what is relevant to a query: grades by id, several ids, or one."""
     if not isinstance(given, Mapping):
         several = given if isinstance(given, set | frozenset | list | tuple) else [given]
-        return {check_id(key, where, "document"): 1.0 for key in several}
+        return {str(check_id(key, where, "document")): 1.0 for key in several}
     grades = _by_id(where, given, "document")
     return {key: check_grade(grade, f"{where}[{key!r}]") for key, grade in grades.items()}
 
@@ -178,12 +178,12 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
     root = Path(folder)
     if not str(folder) or not root.is_dir():
         raise ValueError(f"There is no folder of a search collection {str(folder)!r}.")
-    documents = read_documents(find_file(root, "corpus", TABLES), require_ids=True).by_id()
-    queries = dict(zip(*read_queries(find_file(root, "queries", TABLES), require_ids=True), strict=True))
+    documents = read_documents(find_file(root, "corpus", TABLES), require_ids=True)
+    queries = read_queries(find_file(root, "queries", TABLES), require_ids=True)
     file = _judgement_file(root, split)
-    judged = _by_query((where, check_id(row["query"], where, "query"), row) for where, row in _judgements(file))
+    judged = _by_query((where, text_id(row["query"], where, "query"), row) for where, row in _judgements(file))
     try:
-        return RetrievalTask(queries, documents, judged)
+        return RetrievalTask(queries, _texts_by_id(documents), judged)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 
@@ -201,7 +201,7 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
         ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
             grades, or no document is relevant to any query.
     """
-    texts = read_documents(documents, require_ids=True).by_id()
+    texts = _texts_by_id(read_documents(documents, require_ids=True))
     rows = open_file(judged, other=".tsv").rows(_OF_QUERIES)
     relevant = _by_query((where, _check_query(row["query"], where), row) for where, row in rows)
     if not relevant:
@@ -227,7 +227,7 @@ def _by_query(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, d
     """Return query -> document id -> grade of judgements: place, query, and the row with document and grade."""
     judged: dict[str, dict[str, float]] = {}
     for where, query, row in rows:
-        document, grade = check_id(row["document"], where, "document"), check_grade(row.get("grade", 1), where)
+        document, grade = text_id(row["document"], where, "document"), check_grade(row.get("grade", 1), where)
         if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
             raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
     return judged

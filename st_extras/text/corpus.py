@@ -15,7 +15,7 @@ from typing import Any
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.files import has_lone_surrogate
 from st_extras.text.tables import Column, Table, dataset_table, open_tables, text_columns
-from st_extras.text.words import INVISIBLE, SPACELESS
+from st_extras.text.words import INVISIBLE, SPACED_WORD
 
 FEWEST_WITH_LETTERS = 0.5
 """A smaller share of texts with letters is taken for numbers or signs."""
@@ -23,8 +23,6 @@ Sources = str | PathLike[str] | Iterable[str | PathLike[str]]
 """One or several names of files, folders, patterns or data sets."""
 _SPACE = re.compile(rf"[\s\u200b{INVISIBLE}]*")
 _MAX_SAMPLE = 2**31 - 1
-WORD = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
-"""A word as passages count them, or a character of a script without spaces."""
 _CHECKED_FILES = 100  # whose first rows are read at once, so that a mistake is known before an encoder is loaded
 _CHECKED_ROWS = 10
 logger = logging.getLogger(__name__)
@@ -47,8 +45,7 @@ def iterate_sentences(source: Any, column: str | None = None, *, name: str = "se
             column does not exist, or a sentence is not a string or holds a lone surrogate.
     """
     if is_dataset(source, name=name):
-        rows = text_rows(dataset_table(source, name), text_columns(column, option="column"))
-        yield from (text for _, text, _ in rows)
+        yield from text_rows(dataset_table(source, name), text_columns(column, option="column"))
         return
     if column is not None:
         raise ValueError(f"column must be None unless {name} is a data set, got {column!r}.")
@@ -93,20 +90,34 @@ def check_sentence(value: Any, where: str) -> str:
     return value
 
 
-def text_rows(table: Table, columns: Mapping[str, Column]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the place, the text with its title before it, and the values of each row of a table.
+def text_rows(table: Table, columns: Mapping[str, Column]) -> Iterator[str]:
+    """Yield the text of each row of a table, with its title before it.
 
     Args:
         table: read once.
         columns: of :func:`~st_extras.text.tables.text_columns`.
 
     Raises:
-        ValueError: as :meth:`Table.rows`, or if a text or title is not a string or holds a lone surrogate.
+        ValueError: as :meth:`Table.rows` and :func:`title_and_text`.
     """
-    for where, row in table.rows(columns):
-        parts = [row[key] for key in ("title", "text") if row.get(key) is not None] or [None]
-        first, *others = (check_sentence(part, where) for part in parts)
-        yield where, " ".join(part.strip() for part in (first, *others)).strip() if others else first, row
+    return (with_title(*title_and_text(row, where)) for where, row in table.rows(columns))
+
+
+def title_and_text(row: Mapping[str, Any], where: str) -> tuple[str, str]:
+    """Return the title of a row, stripped and "" without one, and its text, which may be missing below a title.
+
+    Raises:
+        ValueError: if one is not a string, or holds a lone surrogate; the message begins with ``where``.
+    """
+    title, text = row.get("title"), row.get("text")
+    if title is None:
+        return "", check_sentence(text, where)
+    return check_sentence(title, where).strip(), "" if text is None else check_sentence(text, where)
+
+
+def with_title(title: str, text: str) -> str:
+    """Return a text with its title before it; one without a title as it is."""
+    return f"{title} {text.strip()}".strip() if title else text
 
 
 def is_blank(text: str) -> bool:
@@ -152,10 +163,10 @@ def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str
     return [text for _, _, text in sorted(heap, key=lambda entry: -entry[1])]
 
 
-def passages(texts: Iterable[str], words: int) -> Iterator[str]:
-    """Cut each text into passages of at most ``words`` words, or characters of scripts without spaces."""
+def blocks_of_words(texts: Iterable[str], words: int) -> Iterator[str]:
+    """Cut each text into blocks of at most ``words`` words, or characters of scripts without spaces, side by side."""
     for text in texts:
-        ends = [word.end() for word in WORD.finditer(text)]
+        ends = [word.end() for word in SPACED_WORD.finditer(text)]
         cuts = [0, *ends[words - 1 : -1 : words], len(text)]
         yield from (" ".join(text[start:end].split()) for start, end in pairwise(cuts))
 
@@ -227,7 +238,7 @@ def _stripped(tables: list[Table], column: str | None) -> Iterator[str]:
 
 
 def _sentences(table: Table, column: str | None) -> Iterator[str]:
-    return (text.strip() for _, text, _ in text_rows(table, text_columns(column)))
+    return map(str.strip, text_rows(table, text_columns(column)))
 
 
 def read_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> list[str]:

@@ -23,6 +23,8 @@ SPACELESS = (
     "\U00020000-\U0003ffff"
 )
 """Characters of scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Japanese and Chinese."""
+SPACED_WORD = re.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
+"""A word as passages count them: what stands between spaces, or a character of a script without spaces."""
 
 
 def _marks() -> str:

@@ -25,7 +25,7 @@ from st_extras.cli.objectives import LOSSES
 from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import MovedThreshold
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
-from st_extras.text.documents import ReadDocuments
+from st_extras.text.documents import Document
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, options, parsed
 from tests.helpers import write
@@ -258,8 +258,8 @@ def calls(run, monkeypatch):
     on("st_extras.evaluation.unrelated_pairs:UnrelatedPairs.moved_threshold", MovedThreshold(0.8, 0.9, 1, 2))
     # text
     on("st_extras.text.corpus:stream_sentences", TEXT)
-    on("st_extras.text.documents:read_documents", ReadDocuments(["a", "b"], ["one", "two"], ["", ""]))
-    on("st_extras.text.documents:read_queries", (QUERIES, QUERIES))
+    on("st_extras.text.documents:read_documents", [Document("a", "", "one"), Document("b", "", "two")])
+    on("st_extras.text.documents:read_queries", dict(zip(QUERIES, QUERIES, strict=True)))
     for name in ("RakePhrases", "ChunkPhrases"):
         on(f"st_extras.text:{name}")
     dataset = calls.note("dataset", lambda sentences: None, ROWS)

@@ -168,11 +168,11 @@ def test_python_opens_what_the_command_line_indexed(run, inputs, tmp_path):
         code, out, err = run("search", "ENC", file, "the mat", "--index", tmp_path / name, "--json")
         assert code == 0, err
         read = read_documents(file)
-        found = HybridSearch.load(tmp_path / name, encoder, documents=read.by_id())
-        assert (found.ids, read.titles) == (ids, ["Cats", "", ""])
+        found = HybridSearch.load(tmp_path / name, encoder, documents={one.id: one.full_text for one in read})
+        assert (found.ids, [one.title for one in read]) == (ids, ["Cats", "", ""])
         hits = json.loads(out)["searches"][0]["hits"]
         assert [hit["id"] for hit in hits] == [hit["corpus_id"] for hit in found.search("the mat")[0]]
-        assert {hit["id"]: hit["title"] for hit in hits} == dict(zip(ids, read.titles, strict=True))
+        assert {hit["id"]: hit["title"] for hit in hits} == {one.id: one.title for one in read}
         listed = HybridSearch(encoder, ["Cats a cat", "", "the mat", "a dog"], bm25_weight=1)
         assert name == "named" or list(map(str, listed.ids)) == ids
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 
 from st_extras import adaptation, modules, text
-from st_extras.text.corpus import passages
+from st_extras.text.corpus import blocks_of_words
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.keywords import keyword_spans
 from st_extras.text.term_weights import BM25, search_words
@@ -128,7 +128,7 @@ CALLS: dict[str, tuple[Callable[[str], Any], Callable[[str, Any], str | None]]] 
     "partial_mask": (lambda s: _repal()[0].partial_mask(s),
                      lambda s, masked: None if s == masked or "[MASK]" in masked else "changed without a mask"),
     "BM25": (lambda s: BM25([s, "zzz", *world.corpus()[:20]]).scores([s])[0], _found),
-    "passages": (lambda s: list(passages([s], 3)),
+    "blocks of words": (lambda s: list(blocks_of_words([s], 3)),
                  lambda s, cut: None if "".join("".join(cut).split()) == "".join(s.split()) else "other words"),
 }  # fmt: skip
 

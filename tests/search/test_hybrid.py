@@ -383,7 +383,7 @@ def test_ids_that_are_numbers_of_numpy_are_whole_numbers(still_encoder, tmp_path
         ({"id": ["a"], "text": ["a cat"]}, r"documents\['id'\]: expected a sentence, got \['a'\]"),
         (DatasetDict({"train": Dataset.from_dict({"text": ["a"]})}), "a DatasetDict with the keys 'train': give one"),
         (Dataset.from_dict({"id": ["a", None], "text": ["a cat", "b"]}), "row 1: the id of a document must be .* None"),
-        (Dataset.from_dict({"id": [None, "a"], "text": ["a cat", "b"]}), "row 0: the id of a document must be .* None"),
+        (Dataset.from_dict({"id": [None, "a"], "text": ["a cat", "b"]}), "row 1: each document must have an id, in"),
         (pd.Series(["a cat", "b"], index=[7, 9]), r"documents must be a dict by id.*: give series\.to_dict\(\)"),
     ],
     ids=str,

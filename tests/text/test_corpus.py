@@ -4,7 +4,7 @@ import datasets
 import pandas as pd
 import pytest
 
-from st_extras.text.corpus import is_blank, iterate_sentences, passages, read_sentences, stream_sentences
+from st_extras.text.corpus import blocks_of_words, is_blank, iterate_sentences, read_sentences, stream_sentences
 from tests.helpers import write
 
 
@@ -61,8 +61,8 @@ def test_what_holds_no_sentences_is_refused(source, message):
         list(iterate_sentences(source))
 
 
-def test_passages_are_cut_at_words_and_at_characters_of_scripts_without_spaces():
-    cut = list(passages(["a b  c\nd e", "one two", "我们喜欢ab苹果", " "], 2))
+def test_blocks_are_cut_at_words_and_at_characters_of_scripts_without_spaces():
+    cut = list(blocks_of_words(["a b  c\nd e", "one two", "我们喜欢ab苹果", " "], 2))
     assert cut == ["a b", "c d", "e", "one two", "我们", "喜欢", "ab苹", "果", ""]
 
 

@@ -37,6 +37,10 @@ IDS = [f"{number:03}" for number in range(len(TEXTS))]
 FRAME = pd.DataFrame({"id": IDS, "text": TEXTS})
 
 
+def texts_by_id(path: Path | str) -> dict[int | str, str]:
+    return {one.id: one.full_text for one in read_documents(path)}
+
+
 def written(name: str, frame: pd.DataFrame = FRAME) -> bytes:
     """A table as pandas writes it."""
     data = io.BytesIO()
@@ -73,7 +77,7 @@ def written(name: str, frame: pd.DataFrame = FRAME) -> bytes:
 def test_cells_are_read_as_they_were_written(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(written(name))
-    assert read_documents(path)[:2] == (IDS, TEXTS)
+    assert texts_by_id(path) == dict(zip(IDS, TEXTS, strict=True))
     assert read_sentences(path) == TEXTS
     labelled = load_labeled_texts(path, label_column="id")
     assert (labelled.texts, labelled.labels) == (TEXTS, IDS)
@@ -99,7 +103,7 @@ def test_a_large_file_is_read_in_flat_memory(tmp_path, name):
 def test_a_field_of_several_lines_is_one_document_of_a_tsv(tmp_path, columns):
     path = tmp_path / "a.tsv"
     path.write_bytes(written("a.tsv", FRAME[columns]))
-    assert read_documents(path)[1] == TEXTS
+    assert [one.text for one in read_documents(path)] == TEXTS
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,7 @@ def test_a_field_of_several_lines_is_one_document_of_a_tsv(tmp_path, columns):
 )
 def test_quotes_that_are_text_stay_and_swallow_no_row(tmp_path, rows):
     path = write(tmp_path / "a.tsv", f"text\tid\n{rows}\n")
-    assert read_documents(path)[1] == [row.split("\t")[0] for row in rows.split("\n")]
+    assert [one.text for one in read_documents(path)] == [row.split("\t")[0] for row in rows.split("\n")]
 
 
 def test_a_quoted_field_that_comes_too_late_is_refused(tmp_path, monkeypatch):
@@ -137,18 +141,18 @@ def test_a_named_index_holds_the_ids(tmp_path, ids, name):
         frame if isinstance(ids[0], str) else frame.set_axis(pd.RangeIndex(ids[0], ids[0] + 3, name=name)),
     ):
         kept.to_parquet(tmp_path / "a.parquet")
-        assert read_documents(tmp_path / "a.parquet")[0] == [str(one) for one in kept.index]
+        assert [*texts_by_id(tmp_path / "a.parquet")] == [str(one) for one in kept.index]
 
 
 def test_a_consecutive_index_goes_on_after_many_rows(tmp_path):
     frame = pd.DataFrame({"text": [f"text {i}" for i in range(2500)]}, index=pd.RangeIndex(10, 5010, 2, name="id"))
     frame.to_parquet(tmp_path / "a.parquet")
-    assert read_documents(tmp_path / "a.parquet")[:2] == (list(map(str, frame.index)), frame["text"].tolist())
+    assert texts_by_id(tmp_path / "a.parquet") == dict(zip(map(str, frame.index), frame["text"], strict=True))
 
 
 def test_an_index_without_a_name_is_no_id(tmp_path):
     pd.DataFrame({"review": ["one", "two"]}, index=["x", "y"]).to_parquet(tmp_path / "a.parquet")
-    assert read_documents(tmp_path / "a.parquet")[:2] == (["0", "1"], ["one", "two"])
+    assert texts_by_id(tmp_path / "a.parquet") == {"0": "one", "1": "two"}
 
 
 def test_columns_of_lists_are_not_read(tmp_path):
@@ -160,8 +164,7 @@ def test_columns_of_lists_are_not_read(tmp_path):
 
 @pytest.mark.parametrize("rows", ["ID, Text\n007, one\n", '" _id ",SENTENCE\n007,one\n', "Text,text,id\n9,one,007\n"])
 def test_the_case_of_a_columns_name_and_space_around_it_do_not_matter(tmp_path, rows):
-    read = read_documents(write(tmp_path / "a.csv", rows))
-    assert (read.ids, read.texts) == (["007"], ["one"])
+    assert texts_by_id(write(tmp_path / "a.csv", rows)) == {"007": "one"}
     assert read_sentences(write(tmp_path / "b.csv", "Body,text\none,two\n"), column="body") == ["one"]
 
 
@@ -240,10 +243,10 @@ def test_a_large_json_that_is_no_list_is_refused_in_our_words(tmp_path, caplog):
 @pytest.mark.parametrize("column", ["query", "question", "sentence", "text"])
 def test_queries_have_usual_names_of_their_own(tmp_path, column):
     path = write(tmp_path / "a.csv", f"qid,{column},notes\n1,one,two\n")
-    assert read_queries(path) == (["1"], ["one"])
+    assert read_queries(path) == {"1": "one"}
     with pytest.raises(ValueError, match=r"no column .* or question or .*; column \(--query-column\) can name"):
         read_queries(write(tmp_path / "b.csv", "qid,asked\n1,one\n"))
-    assert read_queries(tmp_path / "b.csv", column="asked") == (["1"], ["one"])
+    assert read_queries(tmp_path / "b.csv", column="asked") == {"1": "one"}
 
 
 def test_the_page_has_every_usual_name():
