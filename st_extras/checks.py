@@ -133,6 +133,15 @@ def check_count(name: str, value: Any, at_least: int = 0, at_most: int | None = 
     return int(value)
 
 
+def check_batch_size(value: Any) -> int:
+    """Return ``batch_size``, texts per forward pass, if it is a whole number from 1 to 2**20.
+
+    Raises:
+        ValueError: if it is not.
+    """
+    return check_count("batch_size", value, 1, 2**20)
+
+
 def check_temperature(name: str, value: Any) -> float:
     """Return ``value`` if it lies between 1e-4 and 1e4: outside, a softmax of cosines overflows or is uniform.
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from st_extras.adaptation.corpus import FEWEST_TEXTS, Sample, TextSummary, sample_texts
 from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult, Details
 from st_extras.checks import (
+    check_batch_size,
     check_bool,
     check_count,
     check_finite_embeddings,
@@ -36,7 +37,6 @@ from st_extras.modules import pipeline
 from st_extras.training.output import OutputFolder
 
 REPORT = "adaptation.json"
-_LARGEST_BATCH = 2**20
 _ENCODING_SHARE = 0.6  # of the time; the rest is for computing and scoring candidates
 _CHECKED_TEXTS = 2000  # of the sample, to find out whether the encoder knows any of their tokens
 
@@ -79,7 +79,7 @@ class AdaptationOptions:
         checked = {
             "minutes": check_interval("minutes", self.minutes, 0, 10_000, low_included=False),
             "limit": check_count("limit", self.limit, FEWEST_TEXTS, 50_000),
-            "batch_size": check_count("batch_size", self.batch_size, 1, _LARGEST_BATCH),
+            "batch_size": check_batch_size(self.batch_size),
             "seed": check_seed("seed", self.seed),
             "resume": check_bool("resume", self.resume),
             "overwrite": check_bool("overwrite", self.overwrite),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from st_extras.cli import options
-from st_extras.cli.console import print_json, print_line, print_table
+from st_extras.cli.console import print_json, print_line, print_table, shows_bars
 from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _MEASURES = "mean of 1-NN, V-measure and MAP@R"
 
 
-@options.with_run_options
 def adapt(
     context: typer.Context,
     encoder: options.Encoder,
@@ -48,9 +47,14 @@ def adapt(
     dev_set: options.DevSet = None,
     column: options.Column = None,
     prompt: options.Prompt = None,
-    *,
-    run_options: Any,
-    as_json: bool,
+    limit: options.Limit = 12_000,
+    minutes: options.Minutes = 10.0,
+    batch_size: options.EncodeBatch = 64,
+    seed: options.DrawSeed = 42,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Refine an encoder for your text, without labels, or leave it unchanged.
 
@@ -67,7 +71,7 @@ def adapt(
     from st_extras.training import check_output
 
     check_settings(max_general_loss, strength, threshold)
-    check_output(output, job="adapt", resume=run_options.resume, overwrite=run_options.overwrite)
+    check_output(output, job="adapt", resume=resume, overwrite=overwrite)
     options.check_column(context, text)
     options.refuse_refined(encoder)
     chooser: Any = None
@@ -90,7 +94,15 @@ def adapt(
         max_general_loss=max_general_loss,
         strength=strength,
         threshold=threshold,
-        options=run_options,
+        options=adaptation.AdaptationOptions(
+            minutes=minutes,
+            limit=limit,
+            batch_size=batch_size,
+            seed=seed,
+            resume=resume,
+            overwrite=overwrite,
+            show_progress_bar=shows_bars(quiet, as_json),
+        ),
     )
     tried = shlex.join([encoder, str(output)])
     next_step = f"st-extras evaluate {tried} --labeled FILE.tsv  # columns label and text"

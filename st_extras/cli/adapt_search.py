@@ -10,7 +10,7 @@ import typer
 
 from st_extras.cli import options
 from st_extras.cli.adapt import print_adaptation, texts_used
-from st_extras.cli.console import print_line
+from st_extras.cli.console import print_line, shows_bars
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, SearchDetails
@@ -26,7 +26,6 @@ _BESIDE_BM25 = (
 )
 
 
-@options.with_run_options
 def adapt_search(
     context: typer.Context,
     encoder: options.Encoder,
@@ -57,9 +56,14 @@ def adapt_search(
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
     query_column: options.QueryColumn = None,
-    *,
-    run_options: Any,
-    as_json: bool,
+    limit: options.Limit = 12_000,
+    minutes: options.Minutes = 10.0,
+    batch_size: options.EncodeBatch = 64,
+    seed: options.DrawSeed = 42,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Refine an encoder for searching your documents, without relevance judgements, or leave it unchanged.
 
@@ -75,7 +79,7 @@ def adapt_search(
     from st_extras.text.folders import find_search_folder
     from st_extras.training import check_output
 
-    check_output(output, job="adapt_search", resume=run_options.resume, overwrite=run_options.overwrite)
+    check_output(output, job="adapt_search", resume=resume, overwrite=overwrite)
     options.check_column(context, documents)
     if not queries:
         options.refuse_unread(context, "needs --queries", "query_column")
@@ -86,8 +90,7 @@ def adapt_search(
     sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
     wanted = [*reading.read_queries(sources, column=query_column).values()] if sources else None
     model = load_encoder(encoder)
-    prompts = {"query": query_prompt, "document": document_prompt}
-    model.prompts.update({name: one for name, one in prompts.items() if one is not None})
+    options.set_prompts(model, query_prompt, document_prompt)
     adapted = adaptation.adapt_search(
         model,
         texts,
@@ -97,7 +100,15 @@ def adapt_search(
         keep_index=keep_index,
         language=language,
         passages=options.passage_words(passages),
-        options=run_options,
+        options=adaptation.AdaptationOptions(
+            minutes=minutes,
+            limit=limit,
+            batch_size=batch_size,
+            seed=seed,
+            resume=resume,
+            overwrite=overwrite,
+            show_progress_bar=shows_bars(quiet, as_json),
+        ),
     )
     known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
     next_step = shlex.join(

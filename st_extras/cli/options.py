@@ -6,11 +6,10 @@ the option's name.
 
 from __future__ import annotations
 
-import functools
 import glob
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +18,6 @@ from typer.core import TyperCommand
 
 from st_extras import encoder_names
 from st_extras.checks import shown
-from st_extras.cli.console import shows_bars
 
 TEXT = "Text"
 ENCODER = "Encoder"
@@ -166,6 +164,12 @@ def check_column(context: typer.Context, text: list[str]) -> None:
 
     if all(file_kind(name)[0] == ".txt" for name in text):
         refuse_unread(context, "is not for .txt files: each of their lines is a sentence", "column")
+
+
+def set_prompts(model: Any, query_prompt: str | None, document_prompt: str | None) -> None:
+    """Let an encoder put these texts before queries and documents; None leaves its own."""
+    prompts = {"query": query_prompt, "document": document_prompt}
+    model.prompts.update({role: prompt for role, prompt in prompts.items() if prompt is not None})
 
 
 def parse_settings(option: str, pairs: Sequence[str], target: Any, *, also: Sequence[str] = ()) -> dict[str, Any]:
@@ -333,44 +337,12 @@ Threshold = Annotated[
     float | None,
     typer.Option(help="A cosine that is your threshold before: print the one that as many pairs exceed now."),
 ]
-
-
-def _of_adaptation(
-    limit: Annotated[int, typer.Option(help="Use at most N texts, sampled at random.", rich_help_panel=TEXT)] = 12_000,
-    minutes: Annotated[
-        float,
-        typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", rich_help_panel=RUNNING),
-    ] = 10.0,
-    batch_size: EncodeBatch = 64,
-    seed: DrawSeed = 42,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue an interrupted run: what it encoded is used.", rich_help_panel=RUNNING),
-    ] = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """The options of :class:`~st_extras.adaptation.AdaptationOptions`, and what is printed."""
-
-
-def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of an adaptation after its own ones; it gets ``run_options`` and ``as_json``.
-
-    ``run_options`` is an :class:`~st_extras.adaptation.AdaptationOptions`. Typer has no groups of options: it reads the
-    signature of a command.
-    """
-    own, shared = (inspect.signature(one, eval_str=True) for one in (command, _of_adaptation))
-
-    @functools.wraps(command)
-    def called(**given: Any) -> None:
-        from st_extras.adaptation import AdaptationOptions
-
-        run = {name: given.pop(name) for name in shared.parameters}
-        as_json = run.pop("as_json")
-        bars = shows_bars(run.pop("quiet"), as_json)
-        command(**given, run_options=AdaptationOptions(**run, show_progress_bar=bars), as_json=as_json)
-
-    kept = [one for one in own.parameters.values() if one.name not in ("run_options", "as_json")]
-    called.__signature__ = own.replace(parameters=[*kept, *shared.parameters.values()])  # type: ignore[attr-defined]
-    return called
+Limit = Annotated[int, typer.Option(help="Use at most N texts, sampled at random.", rich_help_panel=TEXT)]
+Minutes = Annotated[
+    float,
+    typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", rich_help_panel=RUNNING),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue an interrupted run: what it encoded is used.", rich_help_panel=RUNNING),
+]

@@ -102,8 +102,7 @@ def search(
     folder = find_search_folder(documents)
     exists = index is not None and holds_index(index)
     model = load_any(encoder)
-    prompts = {"query": query_prompt, "document": document_prompt}
-    model.prompts.update({name: prompt for name, prompt in prompts.items() if prompt is not None})
+    options.set_prompts(model, query_prompt, document_prompt)
     settings = _Settings(
         index, unlabelled if bm25_weight is None else None, bm25_weight, passages, language, batch_size
     )

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module, Normalize, Router
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_count, check_finite_embeddings, check_instance
+from st_extras.checks import check_batch_size, check_bool, check_count, check_finite_embeddings, check_instance
 from st_extras.encoders.loading import check_length, with_modules
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.modules.model_card import card_of
@@ -22,7 +22,6 @@ from st_extras.text.corpus import iterate_sentences
 
 _Module = TypeVar("_Module", bound=Module)
 _CHUNK = 2048
-_LARGEST_BATCH = 2**20
 ROUNDING = 1e-6
 """Relative difference up to which two embeddings are equal: the rounding of batches of other sizes."""
 _LARGEST_DIMENSION = 2**16
@@ -181,7 +180,7 @@ def check_encoding(batch_size: Any, show_progress_bar: Any = False) -> None:
     Raises:
         ValueError: if the batch size is not a whole number from 1 to 2^20, or the progress bar neither True nor False.
     """
-    check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
+    check_batch_size(batch_size)
     check_bool("show_progress_bar", show_progress_bar)
 
 

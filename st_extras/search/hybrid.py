@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from st_extras.checks import (
+    check_batch_size,
     check_bool,
     check_count,
     check_finite_embeddings,
@@ -52,7 +53,6 @@ Nearest = Callable[[Floats, int], tuple[Any, Any]]
 
 FEWEST_CANDIDATES = 100
 """The encoder and BM25 each suggest at least this many documents, which the sum ranks."""
-_LARGEST_BATCH = 2**20
 _SORTED_TOGETHER = 16 * PART  # texts that are encoded in the order of their lengths, which saves padding
 _COMPARED = 4  # texts whose kept embeddings are compared with new ones when a search is updated
 _COPIED = 2**16  # embeddings of an earlier index that are copied at a time
@@ -164,7 +164,7 @@ class HybridSearch:
         check_instance("model", model, SentenceTransformer)
         check_product(model)
         self.model = model
-        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
+        self._batch_size = check_batch_size(batch_size)
         self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
         self._folder = None if folder is None else check_folder(folder)
         if isinstance(documents, SearchIndex):  # that load has read
