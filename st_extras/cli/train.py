@@ -14,8 +14,6 @@ from st_extras.cli.evaluate import dev_name
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-UNLABELED = "unlabeled"
-"""The value of ``--dev`` that chooses the weights by the training sentences only."""
 _GOOD = 70.0
 """On the packaged pairs, Spearman correlation times 100: training on sentences alone mostly harms such an encoder."""
 _OPTIMIZER = "Optimizer"
@@ -35,7 +33,7 @@ def train(
     ] = None,
     dev: Annotated[
         str | None,
-        typer.Option(help='Data to choose the best weights by: STS source (folder, table, "hub") or "unlabeled".'),
+        typer.Option(help='Labelled pairs to choose the best weights by: STS source (folder, table or "hub").'),
     ] = None,
     dev_set: options.DevSet = None,
     set_: options.Setting = None,
@@ -135,7 +133,7 @@ def train(
 
     The result is saved as a plain SentenceTransformer.
 
-    Example: st-extras train simcse bert-base-uncased texts.txt -o trained --dev unlabeled
+    Example: st-extras train simcse bert-base-uncased texts.txt -o trained --dev pairs.csv
 
     Recommended for a raw encoder: st-extras train dclr bert-base-uncased texts.txt -o trained --set noise_ratio=0
     --set augmentations=feature_cutoff+shuffle --lr 1e-4
@@ -153,15 +151,15 @@ def train(
 
     check_output(output, job="train_encoder", resume=resume, overwrite=overwrite)
     settings = objectives.loss_settings(objective, set_ or ())
-    if dev is None or dev == UNLABELED:
-        options.refuse_unread(context, "needs --dev with labelled pairs", "dev_set")
+    if dev is None:
+        options.refuse_unread(context, "needs --dev", "dev_set")
     if max_steps != -1:
         options.refuse_unread(context, "does not go with --steps: train for one of them", "epochs")
     options.check_column(context, text)
     options.refuse_refined(encoder)
     stream = stream_sentences(text, column=column, limit=limit)
     evaluator: Any = None
-    if dev is not None and dev != UNLABELED:
+    if dev is not None:
         evaluator = evaluation.sts_evaluator(dev_name(dev_set, dev), dev)
     model = load_encoder(
         encoder,
@@ -173,8 +171,6 @@ def train(
         dtype=dtype,
     )
     sentences = list(stream)
-    if dev == UNLABELED:
-        evaluator = evaluation.UnlabeledSelectionEvaluator(sentences)
     if not shows_bars(quiet, as_json):
         disable_progress_bars()
     rows = objectives.training_rows(objective, settings, model, sentences, seed)
@@ -225,7 +221,4 @@ def _print_before(sentences: list[str], model: SentenceTransformer, *, chooses: 
             to_stderr=True,
         )
     if not chooses:
-        print_line(
-            "No --dev: the last weights will be kept, though contrastive training peaks early. --dev unlabeled chooses "
-            "the best weights by the sentences alone."
-        )
+        print_line("No --dev: the last weights will be kept, though contrastive training peaks early.")

@@ -11,7 +11,6 @@ from st_extras.evaluation.retrieval import (
     compare_retrieval,
 )
 from st_extras.evaluation.retrieval_data import RetrievalTask, load_judged, load_retrieval, question_retrieval
-from st_extras.evaluation.selection import UnlabeledSelectionEvaluator
 from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts
 
@@ -28,7 +27,6 @@ __all__ = [
     "RetrievalTask",
     "STSDataset",
     "STSEvaluator",
-    "UnlabeledSelectionEvaluator",
     "compare_retrieval",
     "development_and_test",
     "label_scores",

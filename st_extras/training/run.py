@@ -27,7 +27,6 @@ from st_extras.encoders.structure import check_known
 from st_extras.training.checkpoints import has_checkpoint, last_checkpoint, remove_incomplete
 from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
 from st_extras.training.divergence import DivergenceError
-from st_extras.training.harm import HarmCheck
 from st_extras.training.identity import check_same_run, run_identity
 from st_extras.training.output import OutputFolder, launched_rank
 from st_extras.training.processes import refuse_sharding
@@ -131,11 +130,6 @@ def train_encoder(
         arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
             memory and takes a third more time; not ``fsdp`` or ``deepspeed``.
 
-    Without an evaluator, a warning is logged if the encoder clearly became worse on its own text, as far as this can be
-    seen without labels, see :class:`~st_extras.evaluation.LabelFreeComparison`. It costs 600 passes of a text: the
-    first 300 different ones of 2,000 evenly spaced rows, or of a stream's first 500 rows (which are read once more),
-    are encoded before and after the training. They are trained on like all others.
-
     Several processes (``torchrun``, ``accelerate launch``) train with DistributedDataParallel, which needs the whole
     model in each of them.
 
@@ -177,7 +171,6 @@ def train_encoder(
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
-    harm = HarmCheck(model, texts if evaluator is None and launched_rank() == 0 else [])
     with lora_adapters(model, settings.lora) as merge_adapters:
         warn_of_half_precision(model)
         made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is made: it may raise
@@ -203,7 +196,6 @@ def train_encoder(
                 model.load_state_dict(base, strict=False)
                 run = replace(run, best_step=0, best=before)
             merge_adapters()
-            harm.warn_if_worse(model)
             if get_world_size() > 1:
                 dist.barrier()  # the others may still be reading the best checkpoint, which goes now
             if launched_rank() == 0:

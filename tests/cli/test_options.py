@@ -108,9 +108,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "set_": {"temperature": 0.3, "mini_batch_size": 5},
         "quiet": {"show_progress_bar": False, "called": "disable_progress_bars"},
     },
-    "train simcse enc text.csv -o there --epochs 2.5 --dev unlabeled --bf16 --json": {
-        "dev": {"evaluator": ("unlabeled", TEXT), "no_duplicates": True},
-    },
+    "train simcse enc text.csv -o there --epochs 2.5 --bf16 --json": {"epochs": {"no_duplicates": True}},
     "train dclr enc text.csv -o there --set complementary_model=C": {"set_": {"complementary_model": "C"}},
     "train slt-fai enc text.csv -o there --set base_loss=dclr --set mask_ratio=0.3 --batch-size 7": {
         "objective": {"frequency_table": TABLE, "tokenizer": Model.tokenizer},
@@ -305,7 +303,6 @@ def calls(run, monkeypatch):
     on("st_extras.evaluation:load_retrieval", TASK)
     on("st_extras.evaluation:load_judged", TASK)
     on("st_extras.evaluation:load_sts", PAIRS)
-    on("st_extras.evaluation:UnlabeledSelectionEvaluator", lambda sentences, **_: ("unlabeled", sentences))
     on(
         "st_extras.evaluation.unrelated_pairs:encode_pairs",
         lambda models, **_: UnrelatedPairs({name: ["a"] for name in models}),

@@ -19,7 +19,6 @@ from st_extras.evaluation import (
     RetrievalEvaluator,
     STSDataset,
     STSEvaluator,
-    UnlabeledSelectionEvaluator,
     question_retrieval,
 )
 from st_extras.losses import SimCSELoss
@@ -34,7 +33,6 @@ OWN: dict[str, Callable[..., Any]] = {
     "sts": lambda **options: STSEvaluator([PAIRS], **options),
     "geometry": lambda **options: GeometryEvaluator(SENTENCES, **options),
     "labels": lambda **options: LabeledTextEvaluator(SENTENCES, ["a", "b"] * 4, **options),
-    "selection": lambda **options: UnlabeledSelectionEvaluator(CORPUS, size=10, **options),
 }
 EVALUATORS = OWN | {
     "questions": lambda **options: QuestionRetrievalEvaluator(TASK, **options),
@@ -44,7 +42,6 @@ FILES = {
     "sts": ("toy_spearman_cosine", "sts_evaluation"),
     "geometry": ("uniformity", "geometry_evaluation"),
     "labels": ("mean", "labeled_text_evaluation"),
-    "selection": ("contrast_shortening", "unlabeled_selection"),
 }
 """The primary metric and the CSV file."""
 
@@ -75,7 +72,7 @@ def test_batches_csv_and_names(encoder, kind, tmp_path):
     assert evaluator.primary_metric == f"dev_{primary}"
     with count_rows(encoder) as passes:
         metrics = evaluator(encoder, str(tmp_path / "new"), epoch=0.5, steps=7)
-    assert (max(passes), sum(passes)) == (3, 20 if kind == "selection" else 8)
+    assert (max(passes), sum(passes)) == (3, 8)
     with (tmp_path / "new" / f"{file}_dev_results.csv").open(newline="") as stream:
         (row,) = csv.DictReader(stream)
     assert (row.pop("epoch"), row.pop("steps")) == ("0.5", "7")
@@ -93,7 +90,7 @@ def test_nothing_of_the_model_and_the_caller_moves(encoder, name):
     evaluator = OWN[name]()
     first, second = evaluator(encoder), evaluator(encoder)
     assert first == second, "dropout is off"
-    if name in ("labels", "selection"):  # encode itself leaves the model in eval mode
+    if name == "labels":  # encode itself leaves the model in eval mode
         assert [module.training for module in encoder.modules()] == modes
     assert differing(weights, snapshot(encoder)) == set()
     assert torch.equal(states[0], torch.get_rng_state())
@@ -138,7 +135,6 @@ def test_they_choose_in_the_trainer_and_appear_in_the_model_card(encoder, tmp_pa
         "Semantic Textual Similarity",
         "iso_score",
         "neighbors",
-        "contrast_shortening",
         "toy_spearman_cosine",
     ):
         assert words in card
