@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from st_extras.cli import options
-from st_extras.cli.console import print_json, print_line, print_table, shows_bars
+from st_extras.cli.console import print_json, print_line, print_table, shows_bars, threshold_line
 from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, DomainDetails
     from st_extras.adaptation.corpus import TextSummary
-    from st_extras.evaluation.geometry import MovedThreshold
 
 _MEASURES = "mean of 1-NN, V-measure and MAP@R"
 
@@ -109,7 +108,10 @@ def adapt(
     print_adaptation(adapted, output, _changes(adapted), "neighbors.md", "labels", next_step, as_json)
     if as_json or not adapted.candidates:
         return
-    _print_cosines(adapted.details, shlex.join(["st-extras", "calibrate", str(output), *text, "--before", encoder]))
+    given = {"--prompt": prompt, "--column": column, "--before": encoder}
+    more = [word for name, value in given.items() if value is not None for word in (name, value)]
+    sources = [word for source in text for word in ("--text", source)]
+    _print_cosines(adapted.details, shlex.join(["st-extras", "evaluate", str(output), *sources, *more]))
     for left_out in adapted.details.not_tried:
         print_line(f"Not tried: {left_out}.")
     print_line("Another one: the same command with --overwrite and --strength NAME, such as medium.")
@@ -188,12 +190,12 @@ def texts_used(texts: TextSummary) -> str:
     return f"{texts.read:,} read, {texts.used:,} different ones used{why}"
 
 
-def _print_cosines(details: DomainDetails, calibrate: str) -> None:
+def _print_cosines(details: DomainDetails, compare: str) -> None:
     """Print how cosines change, for whoever has a threshold on them; nothing if the encoder is left unchanged.
 
     Args:
         details: of the adaptation.
-        calibrate: a command that compares the cosines of both encoders.
+        compare: a command that compares the cosines of both encoders.
     """
     before, after = details.unrelated_before, details.unrelated_after
     if before is None or after is None:
@@ -202,14 +204,5 @@ def _print_cosines(details: DomainDetails, calibrate: str) -> None:
     print_line("Thresholds on cosines have to change, as all cosines do:")
     rows = [[f"1 in {n:,}", f"{before[n][0]:.2f}", f"{after[n][0]:.2f}"] for n in before]
     print_table("", ["pairs of texts above", "cosine before", "now"], rows)
-    print_line(f"{calibrate} --threshold 0.8" if details.threshold is None else threshold_line(details.threshold))
-
-
-def threshold_line(moved: MovedThreshold) -> str:
-    """Return where a threshold moves, in a sentence."""
-    if moved.after is None:
-        return f"{'No pair' if not moved.above else 'Each pair'} of {moved.pairs:,} lies above {moved.before:g} before."
-    return (
-        f"{moved.before:.2f} before is {moved.after:.2f} now: as many pairs lie above it "
-        f"({moved.above:,} of the {moved.pairs:,} pairs compared)."
-    )
+    moved = details.threshold
+    print_line(f"{compare} --threshold 0.8" if moved is None else threshold_line(moved, "before", "now"))

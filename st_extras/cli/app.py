@@ -14,12 +14,10 @@ from safetensors import SafetensorError
 
 from st_extras.cli.adapt import adapt
 from st_extras.cli.adapt_search import adapt_search
-from st_extras.cli.calibrate import calibrate
 from st_extras.cli.console import one_line, print_error, speaks
 from st_extras.cli.demo import demo
 from st_extras.cli.evaluate import evaluate
 from st_extras.cli.options import Command
-from st_extras.cli.refine import refine, repal_app
 from st_extras.cli.search import search
 from st_extras.cli.train import train
 
@@ -41,9 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # which fills the lines of a paragraph
 )
-for command in (demo, adapt, adapt_search, search, evaluate, calibrate, train, refine):
+for command in (demo, adapt, adapt_search, search, evaluate, train):
     app.command(cls=Command)(command)
-app.add_typer(repal_app, name="repal")
 
 
 def main() -> None:

@@ -6,13 +6,16 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from safetensors import SafetensorError
+
+if TYPE_CHECKING:
+    from st_extras.evaluation.geometry import MovedThreshold
 
 _WIDTH_OF_FILES = 160
 _NOT_OURS = (UnicodeError, json.JSONDecodeError, OverflowError, MemoryError, RuntimeError, SafetensorError)
@@ -86,6 +89,24 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, _NOT_OURS) or not text:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text if text.endswith(".") else f"{text}."
+
+
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Return a number with what is counted: "1 document", "2,000 documents"."""
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
+
+
+def threshold_line(moved: MovedThreshold, before: str, after: str) -> str:
+    """Return where a threshold moves, in a sentence; ``before`` and ``after`` say of what it is."""
+    old = f"{moved.before:.2f}" if moved.before == round(moved.before, 2) else f"{moved.before:g}"
+    if moved.after is None:
+        which = "No pair" if not moved.above else "Each pair"
+        return f"Threshold: {which} of {moved.pairs:,} lies above {old} {before}."
+    new = f"{moved.after:.2f}" if moved.after == round(moved.after, 2) else f"{moved.after:g}"
+    return (
+        f"Threshold: {old} {before} is {new} {after}: as many pairs lie above it "
+        f"({moved.above:,} of the {moved.pairs:,} pairs compared)."
+    )
 
 
 def print_result(report: dict[str, Any], text: str, *, as_json: bool) -> None:

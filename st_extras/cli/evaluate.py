@@ -1,21 +1,25 @@
-"""``st-extras evaluate``: score encoders on labelled texts, on search, or on STS sets."""
+"""``st-extras evaluate``: score encoders on labelled texts, on search, on STS sets, or compare them on plain text."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from st_extras.checks import check_interval
 from st_extras.cli import options
 from st_extras.cli.console import (
+    counted,
     one_line,
     print_json,
     print_line,
     print_table,
     shows_bars,
+    threshold_line,
 )
 from st_extras.encoder_names import find_encoder
 
@@ -30,6 +34,16 @@ _OF_INTERVAL = ("difference", "low", "high")
 _INTERVAL = "{low:+.2f} to {high:+.2f}"
 _RANKS_OF = "rank of the first relevant document of"
 """The first column of a table of ranks, the queries; no other table begins so."""
+_OPTIONS = {
+    "labeled": ("text_column", "label_column"),
+    "retrieval": (
+        *("judged", "split", "baseline", "language", "passages", "ranks", "query_prompt", "document_prompt"),
+    ),
+    "text": ("before", "threshold", "prompt", "column"),
+    "sts": ("sets", "setting"),
+}
+"""The options that name the data, one for each job, and the options that only this job has."""
+_SAMPLED = 2000  # texts of --text, whose pairs are compared
 MEANINGS = {
     "knn_accuracy": "share of texts whose nearest neighbour has their label; knn5: the majority of five",
     "v_measure": "agreement of k-means clusters with the labels; _std: over three seeds",
@@ -86,6 +100,38 @@ def evaluate(
     ] = None,
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="File, folder or pattern of texts without labels; repeatable.",
+            callback=options.find_texts,
+            rich_help_panel=options.TEXT,
+        ),
+    ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            help="--text: encoder to compare the others with; default: the first one.",
+            callback=options.find_encoders,
+            rich_help_panel=options.TEXT,
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="--text: cosine of the encoder before; the one that as many pairs exceed with the others is printed.",
+            rich_help_panel=options.TEXT,
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="--text: text put before each; default: the encoder's own.",
+            callback=options.check_text,
+            rich_help_panel=options.TEXT,
+        ),
+    ] = None,
+    column: options.Column = None,
     sts: options.Sts = "hub",
     sets: options.Sets = None,
     setting: Annotated[
@@ -101,30 +147,27 @@ def evaluate(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Score encoders on labelled texts, a search collection, or pairs with scores (STS); all scores x 100.
+    """Score encoders by labels, judged queries or graded pairs, all x 100, or compare them on text without labels.
 
     Several encoders are compared on the same data: the difference to the first one has a 95 % interval (bootstrap over
-    the texts, queries or pairs). Without --labeled, --retrieval or --sts, seven STS sets of the hub are scored.
+    the texts, queries or pairs). Without data, seven STS sets of the hub are scored.
+
+    --text shows above which cosine few pairs of unrelated texts lie, where to put a threshold, and whether an encoder
+    is better on this text than the first one: give texts that none was fitted on.
 
     Example: st-extras evaluate demo adapted --labeled FILE.tsv
     """
     bar = shows_bars(quiet, as_json)
-    if labeled is None:
-        options.refuse_unread(context, "needs --labeled", "text_column", "label_column")
-    if retrieval is None:
-        of_search = ("judged", "split", "baseline", "language", "passages", "ranks", "query_prompt", "document_prompt")
-        options.refuse_unread(context, "needs --retrieval", *of_search)
-    others = ("labeled", "sts", "sets", "setting")
-    models = _load_each(encoder, layers, bar)
-    if retrieval is not None:
+    data = _data(context)
+    models = _load_each(encoder if before is None else [before, *encoder], layers, bar)
+    if data == "retrieval":
         from st_extras.evaluation import load_judged, load_retrieval
 
-        options.refuse_unread(context, "does not go with --retrieval, which is the data", *others)
         if judged is not None:
             options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
         if ranks is not None:
             _check_ranks(ranks)
-        task = load_retrieval(retrieval, split) if judged is None else load_judged(retrieval, judged)
+        task = load_retrieval(str(retrieval), split) if judged is None else load_judged(str(retrieval), judged)
         _on_search(
             models,
             task,
@@ -137,14 +180,108 @@ def evaluate(
             document_prompt=document_prompt,
             show_progress_bar=bar,
         )
-    elif labeled is not None:
+    elif data == "labeled":
         from st_extras.evaluation import load_labeled_texts
 
-        options.refuse_unread(context, "does not go with --labeled, whose file is the data", *others[1:])
-        data = load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
-        _on_labeled(models, data, bar, as_json)
+        labels = load_labeled_texts(str(labeled), text_column=text_column, label_column=label_column)
+        _on_labeled(models, labels, bar, as_json)
+    elif data == "text":
+        from st_extras.text.corpus import stream_sentences
+
+        options.check_column(context, text or [])
+        if threshold is not None:
+            check_interval("threshold", threshold, -1, 1)
+            if before is None and len(encoder) == 1:
+                raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
+        _on_text(models, stream_sentences(text or [], column=column), text or [], threshold, prompt, bar, as_json)
     else:
         _on_pairs(models, _pairs(context, sts, sets, setting, bar, as_json), as_json)
+
+
+def _data(context: typer.Context) -> str:
+    """Return the option that names the data; "sts" if none does.
+
+    Raises:
+        ValueError: if two do, or an option belongs to another one.
+    """
+    data, *others = [name for name in _OPTIONS if options.is_given(context, name)] or ["sts"]
+    options.refuse_unread(context, f"does not go with --{data}: score on one of them", *others)
+    for name, belonging in _OPTIONS.items():
+        if name != data:
+            options.refuse_unread(context, f"needs --{name}", *belonging)
+    return data
+
+
+def _on_text(
+    models: Models,
+    sentences: Iterable[str],
+    sources: Sequence[str],
+    threshold: float | None,
+    prompt: str | None,
+    bar: bool,
+    as_json: bool,
+) -> None:
+    """Print the cosines of unrelated pairs by encoder, where a threshold moves, and who is better without labels."""
+    from st_extras.adaptation.corpus import sample_texts
+    from st_extras.encoders.structure import has_search_routes
+    from st_extras.evaluation.unrelated_pairs import encode_pairs
+
+    sample = sample_texts(sentences, _SAMPLED, 42, "text")
+    loaded = list(models)
+    queries, origin = None, ""
+    if any(has_search_routes(model) for _, model in loaded):
+        if prompt is not None:
+            raise ValueError("--prompt is not for an encoder with prompts of its own for queries and documents.")
+        queries, origin = _queries(sources, sample.texts)
+    pairs = encode_pairs(loaded, sample.texts, queries, prompt=prompt, show_progress_bar=bar)
+    first, *others = pairs.embeddings
+    cosines, scores, why_not = pairs.cosines(), {}, ""
+    moved = {} if threshold is None else pairs.moved_thresholds(threshold)
+    if others:
+        try:
+            scores = pairs.label_free_scores()
+        except ValueError as error:
+            why_not = one_line(error)
+    if as_json:
+        of_cosines = {
+            name: {n: dict(zip(("cosine", "low", "high"), mark, strict=True)) for n, mark in marks.items()}
+            for name, marks in cosines.items()
+        }
+        report: dict[str, Any] = {"texts": len(pairs.texts), "read": sample.read, "cosines": of_cosines}
+        report |= {} if pairs.queries is None else {"queries": len(pairs.queries[first]), "queries from": origin}
+        report |= {"threshold": {name: asdict(one) for name, one in moved.items()}} if moved else {}
+        report |= {"label_free": {name: asdict(score) for name, score in scores.items()}} if scores else {}
+        print_json(report)
+        return
+    compared = f"{counted(len(pairs.texts), 'different text')} of {sample.read:,} compared with each other."
+    if pairs.queries is not None:
+        asked = counted(len(pairs.queries[first]), "query", "queries")
+        compared = f"{asked} ({origin}) compared with {counted(len(pairs.texts), 'document')} of {sample.read:,}."
+    print_line(compared)
+    rows = [
+        [f"1 in {n:,}", *("{:.3f} ({:.3f} to {:.3f})".format(*marks[n]) for marks in cosines.values())]
+        for n in cosines[first]
+    ]
+    print_table("Cosines that few unrelated pairs exceed, 95 % interval", ["pairs above", *cosines], rows)
+    for name, one in moved.items():
+        print_line(threshold_line(one, f"of {first}", f"of {name}"))
+    if scores:
+        rows = [[name, f"{one.gain:+.3f}", f"{one.low:+.3f} to {one.high:+.3f}"] for name, one in scores.items()]
+        print_table(f"Label-free score beside {first}, above 0 is better", ["encoder", "score", "95 % interval"], rows)
+        print_line("It is no number of points, and only for texts that no encoder here was fitted on.")
+    elif why_not:
+        print_line(f"Not compared without labels: {why_not}")
+
+
+def _queries(sources: Sequence[str], documents: list[str]) -> tuple[list[str], str]:
+    """Return queries to documents, and where they are from: a folder in BEIR's layout, or sentences of documents."""
+    from st_extras.adaptation.pseudo_relevance import search_queries
+    from st_extras.text.documents import read_queries
+    from st_extras.text.folders import find_search_folder
+
+    folders = [source for source in sources if (folder := find_search_folder(source)) is not None and folder.queries]
+    given = [*read_queries(folders).values()] if folders else None
+    return search_queries(given, documents), ", ".join(folders) or "sentences of the documents"
 
 
 def _on_labeled(models: Models, data: LabeledTexts, bar: bool, as_json: bool) -> None:
@@ -152,7 +289,7 @@ def _on_labeled(models: Models, data: LabeledTexts, bar: bool, as_json: bool) ->
     from st_extras.evaluation.paired import compare_labeled
 
     found = compare_labeled(LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar), models)
-    title = f"{len(data.texts):,} texts with {len(set(data.labels))} labels, x 100"
+    title = f"{counted(len(data.texts), 'text')} with {counted(len(set(data.labels)), 'label')}, x 100"
     _print_rows(found, title, "metric", "mean", "texts", as_json)
     if not as_json:
         for name, meaning in MEANINGS.items():
@@ -206,7 +343,8 @@ def _on_search(models: Models, task: RetrievalTask, ranks: Path | None, as_json:
     metrics = [name for name in rows[first] if name not in _OF_INTERVAL]
     change = f"{{difference:+.2f}} ({_INTERVAL})"
     cells = [[name, *(f"{row[key]:.2f}" for key in metrics), change.format(**row)] for name, row in rows.items()]
-    title = f"Search x 100, {len(task.relevant)} queries, {len(task.documents)} documents"
+    queries = counted(len(task.relevant), "query", "queries")
+    title = f"Search x 100, {queries}, {counted(len(task.documents), 'document')}"
     print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
     if ranks is not None:
         print_line(f"{ranks}: the rank of the first relevant document of each query")

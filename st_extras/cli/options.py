@@ -31,7 +31,7 @@ RUNNING = "Running"
 
 READ = ("encoder", "before", "text", "documents", "queries", "retrieval", "judged", "labeled", "dev", "sts")
 """Parameters that name files, folders or patterns that are read; some may also name what is on the hub."""
-WRITTEN = ("output", "index", "ranks", "picture", "folder")
+WRITTEN = ("output", "index", "ranks", "folder")
 """Parameters that name a file or folder to write."""
 
 
@@ -111,6 +111,8 @@ def valid_text(name: str, text: str) -> str:
 
 def known_language(value: str | None) -> str | None:
     """Return the language of BM25 if there is a stemmer for it."""
+    if value is None:
+        return None
     from st_extras.text.term_weights import check_language
 
     return check_language(value)
@@ -250,7 +252,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 Setting = Annotated[
     list[str] | None,
-    typer.Option("--set", help="NAME=VALUE, by the name of an argument of the loss or method in Python; repeatable."),
+    typer.Option("--set", help="NAME=VALUE: an argument of the loss in Python; repeatable."),
 ]
 DrawSeed = Annotated[
     int,

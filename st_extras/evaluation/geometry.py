@@ -135,8 +135,9 @@ class MovedThreshold:
 
     Attributes:
         before: the threshold with the earlier embeddings.
-        after: that with the later ones, halfway between two pairs; None if no pair, or each, lies above ``before``.
-        above: number of pairs above it, both before and after.
+        after: that with the later ones, with as few decimals, from two, as change the number of pairs above it by at
+            most 1 %; None if no pair, or each, lies above ``before``.
+        above: number of pairs above ``before``.
         pairs: number of pairs that were compared.
     """
 
@@ -170,8 +171,12 @@ def moved_threshold(
     of_queries = queries or (None, None)
     old, new = (sorted_cosines(x, one, related) for x, one in zip((before, after), of_queries, strict=True))
     above = int((old > threshold).sum())
-    between = 0 < above < len(new)
-    return MovedThreshold(threshold, float(new[above - 1 : above + 1].mean()) if between else None, above, len(new))
+    if not 0 < above < len(new):
+        return MovedThreshold(threshold, None, above, len(new))
+    middle = float(new[above - 1 : above + 1].mean())
+    rounded = (round(middle, decimals) for decimals in range(2, 8))
+    after = next((value for value in rounded if abs(int((new > value).sum()) - above) <= above // 100), middle)
+    return MovedThreshold(threshold, after, above, len(new))
 
 
 def _pair_cosines(u: Tensor, queries: Tensor | None, related: Tensor | None) -> Tensor:

@@ -16,10 +16,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "adapt": ("adapt", "ENC", "TEXT", "-o", "out"),
     "adapt-search": ("adapt-search", "ENC", "TEXT", "-o", "out"),
     "search": ("search", "ENC", "TEXT", "a cat"),
-    "refine": ("refine", "whitening", "ENC", "TEXT", "-o", "out"),
     "evaluate": ("evaluate", "ENC"),
-    "calibrate": ("calibrate", "ENC", "TEXT"),
-    "repal tune": ("repal", "tune", "ENC", "--sts", "STS", "-o", "out"),
 }
 """The words of each command, with ENC, TEXT and STS as in ``run_in``."""
 

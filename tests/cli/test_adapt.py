@@ -13,8 +13,7 @@ from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails, Sea
 from st_extras.adaptation.choice import ANY_LOSS
 from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
-from st_extras.cli.adapt import _changes, threshold_line
-from st_extras.evaluation.geometry import MovedThreshold
+from st_extras.cli.adapt import _changes
 from tests.adaptation.texts import topical
 
 pytestmark = pytest.mark.usefixtures("without_picture")
@@ -55,15 +54,13 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     assert all(word in out for word in ("candidate", "gain", "accepted", "base model"))
     assert "--strength NAME" in lines[-1]
     assert re.search(r"1 in 100 .* -?0\.\d\d .* -?0\.\d\d ", out)
-    calibrate = next(line for line in lines if line.startswith("st-extras calibrate "))
-    code, shown, err = run(*shlex.split(calibrate)[1:])  # as it stands
-    assert (code, "0.80 before is " in shown or "above 0.8 before" in shown) == (0, True), err
+    compare = next(line for line in lines if line.startswith("st-extras evaluate out --text "))
+    code, shown, err = run(*shlex.split(compare)[1:])  # as it stands
+    assert (code, "Threshold: " in shown and " 0.80 of " in shown) == (0, True), err
     assert len(SentenceTransformer("out", device="cpu")) == 3
     code, out, err = run(*words, "--overwrite", "--threshold", "0.5", "--quiet")
     moved = json.loads(Path("out/adaptation.json").read_text())["details"]["threshold"]
-    assert f"0.50 before is {moved['after']:.2f} now: as many pairs lie above it ({moved['above']:,} of the " in out, (
-        err
-    )
+    assert f"0.50 before is {moved['after']:g} now: as many pairs lie above it ({moved['above']:,} of the " in out, err
     code, out, err = run(*words, "--overwrite", "--json")
     report, written = json.loads(out), json.loads(Path("out/adaptation.json").read_text())
     assert (code, report.pop("output"), report) == (0, "out", written), err
@@ -166,11 +163,3 @@ def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses(budge
     expected, general, *_ = _changes(adapted)
     assert expected.startswith("Expected by labels: +0.9 to +4.2 points")
     assert general == f"General English: 80.5 -> 79.2 (-1.3{allowed})."
-
-
-def test_a_threshold_that_no_pair_exceeds():
-    assert threshold_line(MovedThreshold(0.8, 0.861, 413, 4950)) == (
-        "0.80 before is 0.86 now: as many pairs lie above it (413 of the 4,950 pairs compared)."
-    )
-    assert threshold_line(MovedThreshold(0.99, None, 0, 4950)) == "No pair of 4,950 lies above 0.99 before."
-    assert threshold_line(MovedThreshold(-1, None, 4950, 4950)) == "Each pair of 4,950 lies above -1 before."

@@ -15,7 +15,6 @@ COMMANDS = {
     "train": ("train", "simcse", "ENC", "texts.txt", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet"),
     "adapt": ("adapt", "ENC", "texts.txt", "-o", "out", "--quiet"),
     "adapt-search": ("adapt-search", "ENC", "texts.txt", "-o", "out", "--quiet"),
-    "refine": ("refine", "sif", "ENC", "texts.txt", "-o", "out"),
     "search": ("search", "ENC", "texts.txt", "a cat", "--index", "out", "--bm25-weight", 0.1, "--quiet"),
 }
 INDEX = [

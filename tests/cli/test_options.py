@@ -20,7 +20,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from st_extras import adaptation, modules
+from st_extras import adaptation
 from st_extras.cli.objectives import LOSSES
 from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.geometry import MovedThreshold
@@ -55,12 +55,7 @@ class Evaluator(NamedTuple):
         return {"sts12_spearman_cosine": 0.5}
 
 
-class Loaded(list[Any]):
-    """What stands for an encoder with its modules, RepAL among them."""
-
-    tokenizer = Model.tokenizer
-
-
+ENCODER = torch.nn.Identity()
 TABLE = FrequencyTable(["a", "b"], [1, 1])
 QUERIES = [f"query {i}" for i in range(20)]
 """Queries of a file: as many as the weight of BM25 is found from."""
@@ -90,11 +85,9 @@ OTHERS = frozenset(
     }
 )
 """Arguments that have the name of an option and another meaning."""
-CALLED = LOSSES | {"whitening": "whitening", "sif": "SIFPooling.attach"}
-CALLED |= {"repal": "RepALPostProcessor.attach"}
-"""What an objective or a method calls."""
+CALLED = LOSSES
+"""What an objective calls."""
 READ = "--column body"
-ENCODE = "--batch-size 7 --prompt 'query: '"
 RUN = f"{READ} -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --resume --overwrite --quiet"
 
 LINES: dict[str, dict[str, dict[str, Any]]] = {
@@ -152,13 +145,10 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "query": {"queries": ["cat", "dog"]},
     },
     "demo there --json": {},
-    f"calibrate enc text.csv {READ} --batch-size 7 --prompt 'query: ' --before old --picture p.png --seed 13"
-    " --threshold 0.8 --quiet": {
-        "before": {"path": "old", "embeddings": {"before": ["a"], "after": ["a"]}},
-        "picture": {"queries": None},
-    },
-    "calibrate enc text.csv --queries q.txt --query-column asked --seed 13 --json": {
-        "queries": {"sources": ["q.txt"], "queries": QUERIES},
+    f"evaluate enc other --text text.csv {READ} --prompt 'query: ' --before old --threshold 0.8 --quiet": {
+        "encoder": {"path": "old", "models": [(name, ENCODER) for name in ("old", "enc", "other")]},
+        "text": {"sources": ["text.csv"], "texts": ["a"] * 50},
+        "before": {"path": "old"},
     },
     "evaluate enc --sts D --sets X --sets Y --setting wmean --quiet": {
         "sts": {"source": "D"},
@@ -174,22 +164,6 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "baseline": {"baseline": "bm25"},
         "language": {"language": "english"},
         "layers": {"path": "enc", "layers": 1},
-    },
-    f"refine whitening enc text.csv {READ} {ENCODE} --output there --set dimensions=3 --overwrite": {
-        "prompt": {"encode_options": {"prompt": "query: "}},
-        "set_": {"dimensions": 3},
-        "text": {"sources": ["text.csv"], "sentences": TEXT},
-    },
-    "refine sif enc text.csv -o there --json": {"text": {"corpus": TEXT}},
-    "refine repal enc text.csv -o there --set lambda_1=0": {"set_": {"lambda_1": 0.0, "lambda_2": 1.0}},
-    "repal tune enc --sts D --dev-set X --output there --overwrite --sentence-term-only": {
-        "sts": {"source": "D"},
-        "dev_set": {"name": "X"},
-        "sentence_term_only": {"lambda_2_grid": [0.0]},
-    },
-    "repal tune enc --sts D -o there --by-subset --json": {
-        "sts": {"source": "D", "name": "stsb_dev"},
-        "by_subset": {"groups": PAIRS.subsets},
     },
 }
 """Command lines, and what an option becomes that does not arrive under its name: arguments with their values."""
@@ -252,8 +226,8 @@ def calls(run, monkeypatch):
         "sys.stdin": io.StringIO(),
     }.items():
         monkeypatch.setattr(place, value)
-    monkeypatch.setattr(UnrelatedPairs, "cosines", lambda self: {name: {} for name in self.texts})
-    on("st_extras.evaluation.unrelated_pairs:UnrelatedPairs.moved_threshold", MovedThreshold(0.8, 0.9, 1, 2))
+    monkeypatch.setattr(UnrelatedPairs, "cosines", lambda self: {name: {} for name in self.embeddings})
+    on("st_extras.evaluation.unrelated_pairs:UnrelatedPairs.moved_thresholds", {"enc": MovedThreshold(0.8, 0.9, 1, 2)})
     # text
     on("st_extras.text.corpus:stream_sentences", TEXT)
     on("st_extras.text.documents:read_documents", [Document("a", "", "one"), Document("b", "", "two")])
@@ -305,23 +279,10 @@ def calls(run, monkeypatch):
     on("st_extras.evaluation:load_sts", PAIRS)
     on(
         "st_extras.evaluation.unrelated_pairs:encode_pairs",
-        lambda models, **_: UnrelatedPairs({name: ["a"] for name in models}),
+        lambda models, **_: UnrelatedPairs(["a"], {name: ["a"] for name, _ in models}),
     )
-    on("st_extras.plots:plot_unrelated_cosines")
-    # modules
-    tuned = {"lambda_1": 0.5, "lambda_2": 0.5, "spearman": 0.5, "plain_spearman": 0.5, "settings": 1}
-    on("st_extras.modules:RepALPostProcessor.tune", SimpleNamespace(**tuned))
-    on("st_extras.modules:RepALPostProcessor.detach", lambda model: model)
-    for name in ("whitening", "all_but_the_top", "locality_preserving"):
-        on(f"st_extras.modules:{name}")
-    for kind in (modules.SIFPooling, modules.RepALPostProcessor):
-        made: Any = kind(TABLE) if kind is modules.SIFPooling else kind(2)  # type: ignore[arg-type]
-        on(f"st_extras.modules:{kind.__name__}.attach", Loaded(["plain", made]))
-        on(f"st_extras.modules:{kind.__name__}.fit")
     on("st_extras.cli.search:load_any", lambda path: Model(path, {}))
-    on("st_extras.cli.calibrate:load_any", torch.nn.Identity())
-    for name in ("evaluate", "refine"):
-        on(f"st_extras.cli.{name}:load_any", Loaded([modules.RepALPostProcessor(2, 0.5, 0.5)]))
+    on("st_extras.cli.evaluate:load_any", ENCODER)
     return calls
 
 
@@ -363,12 +324,11 @@ def test_every_option_of_every_command_is_on_a_line():
     [
         *(" ".join(words) for words in COMMANDS.values()),
         *(f"train {objective} ENC TEXT -o out" for objective in ("dclr", "paser", "slt-fai")),
-        *(f"refine {method} ENC TEXT -o out" for method in ("sif", "repal")),
     ],
 )
 def test_defaults_are_those_of_python(run, calls, line):
-    """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, RepAL's weights."""
-    given = {"lambda_1", "lambda_2", "corpus", "tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
+    """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts."""
+    given = {"tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps"}
     given |= {"sentences", "documents", "name", "job", "no_duplicates" if "paser" in line else "convert_to_tensor"}
     for call, arguments in ran(run, calls, line).seen:
         for name in {*arguments} - given:
@@ -397,7 +357,6 @@ def test_the_warm_up_follows_text_and_batch_size(run, calls):
     [
         "search enc beir --queries q.txt --json",
         "adapt-search enc beir -o there --queries q.txt --json",
-        "calibrate enc beir --queries q.txt --json",
     ],
 )
 def test_the_queries_that_are_given_count_and_not_those_of_the_folder(run, calls, line):
@@ -408,21 +367,4 @@ def test_the_queries_that_are_given_count_and_not_those_of_the_folder(run, calls
     assert not [source for source in calls.arrived("sources") if "queries.jsonl" in str(source)]
     calls.seen.clear()
     ran(run, calls, line.replace(" --queries q.txt", " a" if line.startswith("search") else ""))
-    reads = line.startswith(("search", "adapt-search"))  # calibrate asks the encoder first whether it has routes
-    assert bool([source for source in calls.arrived("sources") if "queries.jsonl" in str(source)]) == reads
-
-
-def test_the_earlier_encoder_comes_first_and_one_alone_by_its_name(run, calls, monkeypatch):
-    monkeypatch.setattr("st_extras.cli.calibrate.load_any", str)  # the path itself
-    compared: list[dict[str, str]] = []
-
-    def encode_pairs(models: dict[str, str], texts: list[str], queries: list[str], **_: Any) -> UnrelatedPairs:
-        compared.append(models)
-        return UnrelatedPairs({name: ["a"] for name in models}, {name: ["q"] for name in models})
-
-    monkeypatch.setattr("st_extras.evaluation.unrelated_pairs.encode_pairs", encode_pairs)
-    ran(run, calls, "calibrate enc text.csv --queries q.txt --before old --picture p.png")
-    ran(run, calls, "calibrate enc text.csv --queries q.txt --picture p2.png")
-    assert compared == [{"before": "old", "after": "enc"}, {"after": "enc"}]
-    drawn = [{"queries": call["queries"]} for name, call in calls.seen if name == "plot_unrelated_cosines"]
-    assert drawn == [{"queries": {"before": ["q"], "after": ["q"]}}, {"queries": {"enc": ["q"]}}]
+    assert [source for source in calls.arrived("sources") if "queries.jsonl" in str(source)]

@@ -84,7 +84,7 @@ def test_every_argument_is_read_or_written_or_no_file():
     """So that the check knows each new option."""
     no_files = {
         *("query", "column", "query_column", "text_column", "label_column", "language", "prompt", "query_prompt"),
-        *("document_prompt", "split", "sets", "dev_set", "strength", "objective", "method", "set_", "prompt_template"),
+        *("document_prompt", "split", "sets", "dev_set", "strength", "objective", "set_", "prompt_template"),
     }
     for name in COMMANDS:
         hints = types(name)

@@ -9,6 +9,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Router
 from torch.nn.functional import normalize
 
 from st_extras.encoders.structure import has_search_routes
+from st_extras.evaluation import LabelFreeComparison
 from st_extras.evaluation.geometry import moved_threshold, sorted_cosines, unrelated_cosines
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs, encode_pairs
 from tests.helpers import count_rows, draw
@@ -58,7 +59,12 @@ def test_as_many_pairs_lie_above_the_moved_threshold(asked):
         assert 0 < count < len(old)
         assert (found.before, found.above, found.pairs) == (threshold, count, len(old))
         assert found.after is not None
-        assert sum(cosine > found.after for cosine in new) == count
+        middle = sum(sorted(new, reverse=True)[count - 1 : count + 1]) / 2
+        decimals = 2  # as few as change the number of pairs by at most 1 %
+        while abs(sum(cosine > round(middle, decimals) for cosine in new) - count) > count // 100:
+            decimals += 1
+        assert found.after == pytest.approx(round(middle, decimals), abs=1e-9)
+        assert decimals > 2 or threshold != 0.8, "few pairs are above it"
     for threshold, above in ((1.0, 0), (-1.0, len(old))):
         found = moved_threshold(threshold, before, after, queries=queries, related=related)
         assert (found.after, found.above) == (None, above)
@@ -104,36 +110,47 @@ def test_queries_and_documents_by_their_routes(routed, still_encoder):
     documents = [f"{text}. two birds sing" for text in words(60)]
     queries = [*words(50), "two birds sing"]  # the last is in every document
     with count_rows(routed) as passes:
-        pairs = encode_pairs({"it": routed}, documents, queries, batch_size=8)
+        pairs = encode_pairs([("it", routed)], documents, queries, batch_size=8)
     assert passes == [8] * 7 + [4] + [8] * 6 + [3]
-    torch.testing.assert_close(pairs.texts["it"], routed.encode_document(documents, convert_to_tensor=True))
+    assert pairs.texts == documents
+    torch.testing.assert_close(pairs.embeddings["it"], routed.encode_document(documents, convert_to_tensor=True))
     torch.testing.assert_close(pairs.queries["it"], routed.encode_query(queries, convert_to_tensor=True))
     assert pairs.related.tolist() == [[query in document for document in documents] for query in queries]
     assert pairs.related[-1].all()
-    expected = unrelated_cosines(pairs.texts["it"], queries=pairs.queries["it"], related=pairs.related)
+    expected = unrelated_cosines(pairs.embeddings["it"], queries=pairs.queries["it"], related=pairs.related)
     assert pairs.cosines()["it"] == expected
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_threshold_moves_from_the_encoder_before_to_the_one_after(asked):
-    texts = {"after": draw(90, 5, seed=1), "before": draw(90, 6)}
-    queries = {"after": draw(60, 5, seed=3), "before": draw(60, 6, seed=2)} if asked else None
+    texts = {"before": draw(90, 6), "after": draw(90, 5, seed=1), "same": draw(90, 6)}
+    queries = {"before": draw(60, 6, seed=2), "after": draw(60, 5, seed=3), "same": draw(60, 6, seed=2)}
+    queries = queries if asked else None
     related = draw(60, 90, seed=4) > 1 if asked else None
-    pairs = UnrelatedPairs(texts, queries, related)
+    pairs = UnrelatedPairs(words(90), texts, queries, related)
     both = (queries["before"], queries["after"]) if queries else None
     expected = moved_threshold(0.2, texts["before"], texts["after"], queries=both, related=related)
-    assert pairs.moved_threshold(0.2) == expected
+    moved = pairs.moved_thresholds(0.2)
+    assert (list(moved), moved["after"], moved["same"].after) == (
+        ["after", "same"],
+        expected,
+        pytest.approx(0.2, abs=0.05),
+    )
     if queries:
         cosines = {name: unrelated_cosines(texts[name], queries=queries[name], related=related) for name in texts}
         assert pairs.cosines() == cosines
-        assert UnrelatedPairs(texts, queries).moved_threshold(0.2) != expected
+        assert UnrelatedPairs(words(90), texts, queries).moved_thresholds(0.2)["after"] != expected
 
 
 def test_texts_with_a_prompt(still_encoder):
-    pairs = encode_pairs({"a": still_encoder, "b": still_encoder}, words(60), prompt="the ")
-    torch.testing.assert_close(pairs.texts["a"], still_encoder.encode(words(60), prompt="the ", convert_to_tensor=True))
+    pairs = encode_pairs([("a", still_encoder), ("b", still_encoder)], words(60), prompt="the ")
+    torch.testing.assert_close(
+        pairs.embeddings["a"], still_encoder.encode(words(60), prompt="the ", convert_to_tensor=True)
+    )
     assert pairs.queries is pairs.related is None
-    assert pairs.cosines()["a"] == pairs.cosines()["b"] == unrelated_cosines(pairs.texts["a"])
+    assert pairs.cosines()["a"] == pairs.cosines()["b"] == unrelated_cosines(pairs.embeddings["a"])
+    with pytest.raises(ValueError, match="different names, got 'a' again"):
+        encode_pairs([("a", still_encoder)] * 2, words(60))
 
 
 @pytest.mark.parametrize(("zeros", "value", "message"), [(9, 0.0, None), (11, 0.0, "got 49"), (1, math.nan, "finite")])
@@ -141,9 +158,24 @@ def test_what_an_encoder_has_no_embedding_of_is_left_out_for_all(still_encoder, 
     rows = torch.cat([torch.full((zeros, 6), value), draw(60 - zeros, 6)])
     encoded = iter([draw(60, 6), rows])
     monkeypatch.setattr(still_encoder, "encode", lambda *_, **__: next(encoded))
-    models = {"a": still_encoder, "b": still_encoder}
+    models = [("a", still_encoder), ("b", still_encoder)]
     if message is None:
-        assert [len(found) for found in encode_pairs(models, words(60)).texts.values()] == [51, 51]
+        pairs = encode_pairs(models, words(60))
+        assert pairs.texts == words(60)[9:]
+        assert [len(found) for found in pairs.embeddings.values()] == [51, 51]
     else:
         with pytest.raises(ValueError, match=message):
             encode_pairs(models, words(60))
+
+
+def test_the_label_free_score_is_that_of_each_other_encoder_beside_the_first():
+    texts = words(120)
+    embeddings = {name: draw(120, 6, seed=seed) for seed, name in enumerate(("a", "b", "c"))}
+    comparison = LabelFreeComparison(texts, embeddings["a"])
+    pairs = UnrelatedPairs(texts, embeddings)
+    assert pairs.label_free_scores() == {name: comparison.compare(embeddings[name]) for name in ("b", "c")}
+    with pytest.raises(ValueError, match="compared with each other, got queries"):
+        UnrelatedPairs(texts, embeddings, embeddings).label_free_scores()
+    alone = [f"{chr(0x4E00 + 5 * i)}{chr(0x4E01 + 5 * i)}{chr(0x4E02 + 5 * i)}" for i in range(120)]
+    with pytest.raises(ValueError, match=r"^20% of the texts must have a neighbour .*, got 0%\.$"):
+        UnrelatedPairs(alone, embeddings).label_free_scores()

@@ -15,7 +15,6 @@ import typer
 from hypothesis import note
 from hypothesis import strategies as st
 
-from st_extras import modules
 from st_extras.cli.app import app, main
 from tests.fixtures import SENTENCES
 from tests.fuzz import world
@@ -27,16 +26,11 @@ _TEXTS = ["", " ", "nothing-of-the-kind", "a+b", "🙂", "--", "../.."]
 _FILES = ["nowhere.txt", "{folder}", "{binary}", "{empty}", "{nul}", "{utf16}", "{cut}", "{unknown}"]
 _SETTINGS = {
     "train": ["temperature=nan", "temperature=", "temperature", "=0.5", "nothing=1", "temperature=0.1=2", "model=x"],
-    "repal": ["lambda_1=x", "lambda_1=True", "keywords=", "keywords=a+b"],
-    "whiten": [f"dimensions={x}" for x in ("nan", "0", "0.5", "17", "x")],
 }  # fmt: skip
 """Values of ``--set`` that must be refused."""
 _COMMANDS = {
     "train": "train simcse {encoder} {text} -o {output} --steps 2 --batch-size 4 --quiet",
-    "repal": "refine repal {encoder} {text} -o {output} --set keywords=rake",
-    "tune": "repal tune {refined} --sts {sts} -o {output}",
-    "whiten": "refine whitening {encoder} {text} -o {output}",
-    "calibrate": "calibrate {encoder} {domain}",
+    "evaluate --text": "evaluate {encoder} --text {domain}",
     "evaluate": "evaluate {encoder} --sts {sts} --sets mine", "labelled": "evaluate {encoder} --labeled {labelled}",
     "retrieval": "evaluate {encoder} --retrieval {judged}", "adapt": "adapt {encoder} {text} -o {output} --quiet",
     "search": "adapt-search {encoder} {domain} -o {output} --quiet --queries {queries}",
@@ -62,8 +56,6 @@ def _places() -> dict[str, str]:
     (folder / "utf16.txt").write_bytes("\n".join(SENTENCES).encode("utf-16-le"))
     world.search_folder(folder / "judged")
     world.search_folder(folder / "unknown", "no\t1")
-    repal = modules.RepALPostProcessor.attach(world.encoder(), lambda_1=0.3, lambda_2=0.0, keywords="rake")
-    repal.save(str(folder / "refined"))
     return {path.stem: str(path) for path in folder.iterdir()} | {"encoder": str(world.encoder_folder())}
 
 

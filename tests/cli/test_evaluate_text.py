@@ -1,0 +1,109 @@
+"""``st-extras evaluate --text``: cosines of unrelated texts, a threshold that moves, and the label-free comparison."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Router
+
+from st_extras.adaptation.corpus import sample_texts
+from st_extras.cli.console import threshold_line
+from st_extras.evaluation import LabelFreeComparison, unrelated_pairs
+from st_extras.evaluation.geometry import MovedThreshold, moved_threshold, unrelated_cosines
+from tests.adaptation.texts import topical
+from tests.fixtures import build_encoder
+
+
+@pytest.fixture
+def texts(run):
+    """texts.txt, and beir, a folder with queries.jsonl."""
+    texts = topical(300).texts
+    Path("texts.txt").write_text("\n".join(texts), "utf8")
+    Path("beir").mkdir()
+    for name, rows in {"corpus": texts, "queries": [f"{text[:20]} a" for text in texts[:90]]}.items():
+        lines = [json.dumps({"_id": f"{name}{i}", "text": text}) for i, text in enumerate(rows)]
+        Path(f"beir/{name}.jsonl").write_text("\n".join(lines))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """Folders of two encoders: one with other weights, and one with routes for queries and documents."""
+    folder = tmp_path_factory.mktemp("others")
+    plain = build_encoder(folder / "plain", seed=1)
+    router = Router({"query": [Dense(16, 16)], "document": [Dense(16, 16)]}, default_route="document")
+    SentenceTransformer(modules=[*plain, router], device="cpu").save(str(folder / "routed"))
+    return folder / "plain", folder / "routed"
+
+
+@pytest.mark.usefixtures("texts")
+def test_a_sample_of_the_text_is_compared(run, inputs, others):
+    """The figures are those of the functions in Python; --before puts its encoder first, as the order of names does."""
+    code, out, err = run(
+        "evaluate", others[0], "--text", "texts.txt", "--before", "ENC", "--threshold", "0.5", "--json"
+    )
+    assert code == 0, err
+    report, names = json.loads(out), [str(inputs / "encoder"), str(others[0])]
+    sample = sample_texts(topical(300).texts, 2000, 42).texts
+    before, after = (SentenceTransformer(name, device="cpu").encode(sample, convert_to_tensor=True) for name in names)
+    assert (report["texts"], report["read"], list(report["cosines"])) == (300, 300, names)
+    for name, rows in zip(names, (before, after), strict=True):
+        marks = {int(n): tuple(mark.values()) for n, mark in report["cosines"][name].items()}
+        assert marks == {n: pytest.approx(mark, abs=1e-5) for n, mark in unrelated_cosines(rows).items()}
+    assert report["threshold"] == {names[1]: asdict(moved_threshold(0.5, before, after))}
+    score = LabelFreeComparison(sample, before).compare(after)
+    assert report["label_free"][names[1]] == pytest.approx(asdict(score), abs=1e-6)
+    code, out, err = run("evaluate", "ENC", others[0], "--text", "texts.txt", "--threshold", "0.5")
+    assert code == 0, err
+    assert f"{score.gain:+.3f} │ {score.low:+.3f} to {score.high:+.3f}" in out
+    assert f"Threshold: 0.50 of {names[0]} is " in out
+    assert out.startswith("300 different texts of 300 compared with each other.\n")
+    found = json.loads(run("evaluate", "ENC", others[0], "--text", "texts.txt", "--prompt", "the ", "--json")[1])
+    prompted = SentenceTransformer(names[0], device="cpu").encode(sample, prompt="the ", convert_to_tensor=True)
+    assert found["cosines"][names[0]]["100"]["cosine"] == pytest.approx(unrelated_cosines(prompted)[100][0], abs=1e-5)
+
+
+@pytest.mark.usefixtures("texts")
+def test_one_encoder_has_cosines_alone(run):
+    code, out, err = run("evaluate", "ENC", "--text", "texts.txt")
+    assert (code, "1 in 1,000" in out, "Label-free" in out or "Not compared" in out) == (0, True, False), err
+    code, _, err = run("evaluate", "ENC", "--text", "texts.txt", "--threshold", "0.8")
+    assert (code, "--threshold needs two encoders: give --before" in err) == (2, True), err
+
+
+def test_texts_that_are_too_few_to_compare_without_labels(run, others):
+    Path("few.txt").write_text("\n".join(topical(80).texts), "utf8")
+    code, out, err = run("evaluate", "ENC", others[0], "--text", "few.txt")
+    assert (code, "Not compared without labels: the number of texts must be" in out) == (0, True), err
+
+
+@pytest.mark.usefixtures("texts")
+def test_an_encoder_with_routes_compares_queries_with_documents(run, others, monkeypatch):
+    """Documents compared with documents would give a threshold above nearly all relevant pairs."""
+    seen, encode_pairs = [], unrelated_pairs.encode_pairs
+    monkeypatch.setattr(
+        unrelated_pairs, "encode_pairs", lambda *given, **options: seen.append(given) or encode_pairs(*given, **options)
+    )
+    Path("docs.txt").write_text("\n".join(f"{text}. The {text[:20]} of the park." for text in topical(300).texts))
+    report = json.loads(run("evaluate", others[1], "--text", "docs.txt", "--json")[1])
+    assert (report["texts"], report["queries from"]) == (300, "sentences of the documents")
+    code, out, err = run("evaluate", "ENC", others[1], "--text", "beir")
+    assert code == 0, err
+    assert all(query.endswith(" a") for query in seen[-1][2])
+    assert f"{len(seen[-1][2])} queries (beir) compared with 300 documents of 300.\n" in out
+    assert "Not compared without labels: the score is for texts that are compared with each other" in out
+    code, _, err = run("evaluate", others[1], "--text", "docs.txt", "--prompt", "a ")
+    assert (code, "--prompt is not for" in err) == (2, True)
+
+
+def test_a_threshold_has_the_decimals_that_decide():
+    """Two decimals where they do; none of a threshold that was given is lost."""
+    assert threshold_line(MovedThreshold(0.8, 0.86, 413, 4950), "before", "now") == (
+        "Threshold: 0.80 before is 0.86 now: as many pairs lie above it (413 of the 4,950 pairs compared)."
+    )
+    assert "0.825 of a is 0.8614 of b: " in threshold_line(MovedThreshold(0.825, 0.8614, 413, 4950), "of a", "of b")
+    none, each = MovedThreshold(0.99, None, 0, 4950), MovedThreshold(-1, None, 4950, 4950)
+    assert threshold_line(none, "before", "now") == "Threshold: No pair of 4,950 lies above 0.99 before."
+    assert threshold_line(each, "before", "now") == "Threshold: Each pair of 4,950 lies above -1.00 before."
