@@ -14,7 +14,7 @@ import tomllib
 
 from benchmarks.records import ROOT, records, studies
 from benchmarks.studies import CONFIGS, study_names
-from benchmarks.tables import cost, domains, search, similarity, strength
+from benchmarks.tables import cost, domains, front, search, similarity, strength
 from benchmarks.tables.render import Sentence, Table, of_texts
 
 RECORDS_ALONE = {
@@ -37,10 +37,9 @@ RECORDS_ALONE = {
 MEASURED = {"scale": "hybrid search and adapt: time and memory", "speed": "time and memory of a training step"}
 """Records without a configuration: of the commands ``speed`` and ``scale``."""
 
-Declared = Table | Sentence | Callable[[], Table]
+Declared = Table | Sentence | Callable[[], Table | Sentence]
 TABLES: dict[str, Declared] = {
-    "headline": domains.HEADLINE,
-    "headline-search": search.HEADLINE,
+    "jobs": front.jobs_table,
     "shared-pairs": similarity.SHARED_PAIRS,
     "claims": similarity.CLAIMS,
     "methods": similarity.METHODS,
@@ -53,7 +52,7 @@ TABLES: dict[str, Declared] = {
     "latency": cost.LATENCY,
     "adapted": domains.ADAPTED,
     "trainings": domains.TRAININGS,
-    "acceptance": domains.acceptance_table,
+    "acceptance": domains.acceptance,
     "strengths": strength.strengths_table,
     "hybrid-minilm": search.HYBRID,
     "fusions": search.FUSIONS,

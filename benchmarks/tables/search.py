@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from benchmarks.records import records
 from benchmarks.studies import KEPT
-from benchmarks.tables.render import Part, Runs, Sentence, Table, lowest, number, of_texts
+from benchmarks.tables.render import Part, Runs, Table, lowest, number, of_texts
 from benchmarks.tables.sources import BASE
 
 COLLECTIONS = {
@@ -42,25 +42,8 @@ def rows_of(encoder: str, rows: Mapping[str, str], study: str) -> Table:
     return Table("row", parts, [*columns, ("lowest", {"which": "lowest", "show": lowest("{:+.2f}")})])
 
 
-_SHOWN = {"mean": number("{:+.1f}"), "low": lowest("{:+.1f}")}
-HEADLINE = Sentence(
-    "**nDCG@10 of all-MiniLM-L6-v2 on seven collections: {ours_mean} on the mean with BM25, without judgements (lowest "
-    "{ours_low}); rank fusion with BM25 {rrf_mean} (lowest {rrf_low}). With `adapt-search`: {adapt_mean} (lowest "
-    "{adapt_low}).**",
-    {
-        f"{name}_{of}": {
-            "of": ({"study": "hybrid", "encoder": "minilm"},),
-            "metric": f"rows/{row}/difference",
-            "show": show,
-        }
-        for name, row in {
-            "ours": "start + BM25, 0.2",
-            "rrf": "start, RRF",
-            "adapt": "adapt + BM25, 0.2",
-        }.items()
-        for of, show in _SHOWN.items()
-    },
-)
+ENCODER: Runs = ({"study": "hybrid", "encoder": "minilm"},)
+"""The records of all-MiniLM-L6-v2."""
 _HYBRID = {
     "BM25 alone": "BM25",
     "base model and BM25, RRF": "start, RRF",
@@ -74,11 +57,12 @@ HYBRID = rows_of("minilm", _HYBRID, "hybrid")
 FUSIONS = Table(
     "mean gain in nDCG@10",
     {
-        label: {"of": {name: ({"study": "hybrid", "encoder": name},) for name in ENCODERS}, "metric": metric}
-        for label, metric in {
-            **{label.strip("*"): f"rows/{row}/difference" for label, row in _HYBRID.items()},
-            "base model and BM25, min-max of the scores": "rows/start, min-max/difference",
-        }.items()
+        label.strip("*"): {
+            "of": {name: ({"study": "hybrid", "encoder": name},) for name in ENCODERS},
+            "metric": f"rows/{row}/difference",
+        }
+        for label, row in _HYBRID.items()
+        if "documents" not in label
     },
     [
         column

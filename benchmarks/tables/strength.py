@@ -11,18 +11,16 @@ from benchmarks.records import records
 from benchmarks.tables.render import Table, of_texts
 
 STRENGTHS = ("slight", "gentle", "medium", "white")
-ENCODERS = {
+SHOWN = {
     "minilm": "all-MiniLM-L6-v2",
     "mpnet": "all-mpnet-base-v2",
     "damaged76": "all-MiniLM-L6-v2, damaged",
-    "damaged71": "the same, damaged more",
-    "layers5": "all-MiniLM-L6-v2, first 5 layers",
-    "layers4": "first 4 layers",
-    "layers3": "first 3 layers",
-    "layers2": "first 2 layers",
+    "layers5": "its first 5 layers",
+    "layers3": "its first 3 layers",
     "smollm2-plain": "SmolLM2-135M-Instruct",
     "gemma3-plain": "Gemma 3 270M",
 }
+"""Of the ten encoders in the records."""
 MAX_LOSS, SHARE, ENOUGH, SMALLEST, RAW = 2.0, 1 / 8, 0.75, 30.0, 0.7
 """The rule of ``st_extras/adaptation/choice.py``, which tables cannot import: it needs torch."""
 Cell = dict[str, Any]
@@ -85,7 +83,7 @@ def strengths_table() -> Table:
         "always whitening": partial(always, STRENGTHS[-1]),
     }
     rows: dict[str, dict[str, str]] = {}
-    for encoder, title in ENCODERS.items():
+    for encoder, title in SHOWN.items():
         of = [cell for cell in found if cell["encoder"] == encoder]
         if not of:
             continue

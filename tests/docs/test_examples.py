@@ -84,14 +84,19 @@ def test_the_python_of_a_page_runs_from_its_top(page, folder):
 def test_readme_and_training_print_what_they_show(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (shown,) = blocks(PAGES["training.md"], "text")
-    exec(compile(PYTHON["training.md"][0], "training.md", "exec"), {})
+    (offline,) = (block for block in PYTHON["training.md"] if "sample_sentences()" in block)
+    exec(compile(offline, "training.md", "exec"), {})
     numbers = [[*map(float, NUMBER.findall(text))] for text in (capsys.readouterr().out.splitlines()[-1], shown)]
     assert numbers[0] == pytest.approx(numbers[1], abs=0.015)
-    for line in blocks(SHOWN["README.md"], "bash")[0].splitlines()[2:]:
+    for line in blocks(SHOWN["README.md"], "bash")[1].splitlines():
         _run(shlex.split(line, comments=True)[1:], monkeypatch)
-    printed = {tuple(re.findall(r"[\w.%+-]+", line)) for line in capsys.readouterr().out.splitlines()}
-    rows = [tuple(re.findall(r"[\w.%+-]+", line)) for line in blocks(SHOWN["README.md"], "text")[1].splitlines()]
-    assert {*rows[1:]} <= printed
+    table = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", SHOWN["README.md"], flags=re.MULTILINE)
+    texts = table[table.index(("text", "nearest before", "nearest after")) + 1 :]
+    report = Path("my-encoder", "neighbors.md").read_text(encoding="utf8")
+    for text, before, after in texts:
+        nearest = report.partition(f"**Text:** {text}\n")[2].partition("---:|\n")[2].splitlines()[0]
+        assert re.sub(r"\*\*new:\*\* ", "", nearest).split(" | ")[::2] == [f"| {before}", after]
+    assert len(texts) == 3
 
 
 @pytest.mark.parametrize("page", SHOWN)
