@@ -16,7 +16,7 @@ from st_extras.checks import shown
 from st_extras.encoders.forward import without_dropout
 from st_extras.evaluation.label_scores import NEIGHBORS, SEEDS, check_label, check_labels, label_numbers, scores_of_rows
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
-from st_extras.text.corpus import check_sentence
+from st_extras.text.corpus import check_string
 from st_extras.text.files import file_kind
 from st_extras.text.tables import TEXT_COLUMNS, Column, open_file
 
@@ -73,12 +73,12 @@ def load_labeled_texts(
     texts: list[str] = []
     labels: list[str] = []
     columns = {
-        "text": Column(TEXT_COLUMNS, text_column, "text_column (--text-column)"),
-        "label": Column((), label_column, "label_column (--label-column)"),
+        "text": Column(TEXT_COLUMNS, text_column, "text_column (--text-column) can name another"),
+        "label": Column((), label_column, "label_column (--label-column) can name another"),
     }
-    for where, row in open_file(file).rows(columns):
+    for where, row in open_file(file, columns).rows():
         text, label = row["text"], row["label"]
-        if not check_sentence(text, where).strip():
+        if not check_string(text, where).strip():
             raise ValueError(f"{where}: a text must not be empty, got {shown(text)}: leave its row out.")
         texts.append(text.strip())
         labels.append(check_label(label, where).strip())

@@ -5,35 +5,36 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_instance, shown
 from st_extras.evaluation.reporting import check_iterable
-from st_extras.text.corpus import check_sentence, is_blank
+from st_extras.text.corpus import check_sentence, check_string, is_blank
 from st_extras.text.documents import Document, as_documents, check_id, read_documents, read_queries, text_id
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
-from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, open_file
+from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, Rows, Table, open_file
 
 logger = logging.getLogger(__name__)
 
-_GRADES = ("score", "relevance", "grade", "label")
-_COLUMNS = {"query": Column(QUERY_IDS), "document": Column(DOCUMENT_IDS), "grade": Column(_GRADES)}
-"""Those of a file of judgements."""
-_WITHOUT_GRADES = {kind: column for kind, column in _COLUMNS.items() if kind != "grade"}
-"""Those of a file of two columns: all documents in it are relevant."""
-_OF_QUERIES = {
-    "query": Column(("query", "question")),
-    "document": Column((*DOCUMENT_IDS, "id")),
-    "grade": Column(_GRADES, required=False),
-}
-"""Those of a file of queries with their judgements."""
+_GRADE = Column(
+    ("score", "relevance", "grade", "label", "rating", "rel", "gain", "judgement", "judgment", "relevancy", "qrel"),
+    remedy="name the column of grades so, or leave all but two columns out if each row is relevant",
+    optional_up_to=2,
+)
+"""Without it, all documents in a file of two columns are relevant."""
+_OF_IDS = {"query": Column(QUERY_IDS), "document": Column(DOCUMENT_IDS), "grade": _GRADE}
+"""Columns of a file of judgements."""
+_OF_TEXTS = {"query": Column(("query", "question")), "document": Column((*DOCUMENT_IDS, "id")), "grade": _GRADE}
+"""Columns of a file of queries with their judgements."""
 _WITHOUT_HEADER = {3: ("query", "document", "grade"), 4: ("query", "iteration", "document", "grade")}
+"""Columns of a file of judgements whose first row is no header: BEIR's, and TREC's."""
+_SEPARATORS = ("\t", None, ",", ";", "|")  # of the fields of such a row; None: space
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,9 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
 
     ``corpus`` and ``queries`` may be .jsonl, .csv or .tsv files (also .gz) with the columns ``_id`` (or ``id``),
     ``text`` and, for documents, ``title``, which is put before the text. ``qrels`` may be such a file too, with the
-    columns ``query-id``, ``corpus-id`` and, unless all are relevant, ``score``; or have no header, with query, document
-    and grade in each line, or, as in TREC's files, query, anything, document and grade.
+    columns ``query-id``, ``corpus-id`` and ``score`` (also ``relevance``, ``grade``, ``label``, ``rating``, ``rel`` or
+    ``gain``; without such a column, it has the other two alone, and all are relevant); or have no header, with query,
+    document and grade in each line, or, as in TREC's files, query, anything, document and grade.
 
     Files that editors leave behind (``test.tsv~``) are not read. Documents and queries without text are left out, as
     are judgements of what is not there; the log has their numbers.
@@ -181,11 +183,13 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
     documents = read_documents(find_file(root, "corpus", TABLES), require_ids=True)
     queries = read_queries(find_file(root, "queries", TABLES), require_ids=True)
     file = _judgement_file(root, split)
-    judged = _by_query((where, text_id(row["query"], where, "query"), row) for where, row in _judgements(file))
+    table, taken_for = _open_judgements(file)
     try:
+        judged = _by_query((where, text_id(row["query"], where, "query"), row) for where, row in table.rows())
         return RetrievalTask(queries, _texts_by_id(documents), judged)
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+        place = "" if str(error).startswith(str(file)) else f"{file}: "
+        raise ValueError(f"{place}{str(error).removesuffix('.')}{taken_for}.") from None
 
 
 def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> RetrievalTask:
@@ -194,15 +198,16 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
     Args:
         documents: a file, a folder or a pattern of documents with ids, as for ``st-extras search``.
         judged: a table, such as .tsv or .jsonl, with the columns ``query`` (its text), ``id`` (of a document; also
-            ``corpus-id`` or ``doc_id``) and, if wanted, ``grade``, ``score``, ``relevance`` or ``label`` (above 0:
-            relevant; without it, 1). A query with several relevant documents has a row for each.
+            ``corpus-id`` or ``doc_id``) and, if wanted, ``grade`` (also ``score``, ``relevance``, ``label``,
+            ``rating``, ``rel`` or ``gain``; above 0: relevant). A file without grades has the other two columns alone.
+            A query with several relevant documents has a row for each.
 
     Raises:
         ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
             grades, or no document is relevant to any query.
     """
     texts = _texts_by_id(read_documents(documents, require_ids=True))
-    rows = open_file(judged, other=".tsv").rows(_OF_QUERIES)
+    rows = open_file(judged, _OF_TEXTS, other=".tsv").rows()
     relevant = _by_query((where, _check_query(row["query"], where), row) for where, row in rows)
     if not relevant:
         raise ValueError(f"{judged} must have a header, such as query and id, and rows below it, got no row.")
@@ -218,7 +223,7 @@ def _check_query(value: Any, where: str) -> str:
     Raises:
         ValueError: if it is no valid text, or blank; the message begins with ``where``.
     """
-    if is_blank(text := check_sentence(value, where)):
+    if is_blank(text := check_string(value, where)):
         raise ValueError(f"{where}: a query must have text, got {value!r:.80}: leave its row out.")
     return text.strip()
 
@@ -233,21 +238,29 @@ def _by_query(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, d
     return judged
 
 
-def _judgements(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the judgements of a file with their places: query, document and grade."""
-    lines = ((number, line) for number, line in read_lines(file) if line.strip())
-    first = next(lines, (0, ""))[1].strip()
-    for between in ("\t", None, ","):
-        names = _WITHOUT_HEADER.get(len(first.split(between)), ())
-        if names and _reads_as_number(first.split(between)[-1]):
-            break
-    else:
-        table = open_file(file, other=".tsv")
-        _, row = next(table.read(), ("", {}))
-        yield from table.rows(_COLUMNS if len(row) > 2 else _WITHOUT_GRADES)
-        return
-    for number, line in chain([(1, first)], lines):
-        fields = (field.strip() for field in line.strip().split(between, len(names) - 1))
+def _open_judgements(file: Path) -> tuple[Table, str]:
+    """Return the table of a file of judgements, and, for messages, what its columns were taken for without a header."""
+    number, first = next(((number, line) for number, line in read_lines(file) if line.strip()), (0, ""))
+    for between in _SEPARATORS:
+        fields = first.split(between)
+        if (names := _WITHOUT_HEADER.get(len(fields), ())) and _reads_as_number(fields[-1]):
+            taken_for = f" (its columns, which no header names, were read as {', '.join(names[:-1])} and {names[-1]})"
+            columns = {name: Column((name,)) for name in names}
+            return Table(str(file), columns, partial(_split_rows, file, names)), taken_for
+    header = first.split()
+    if not {*first} & {*"\t,;|"} and all(_OF_IDS[key].found_in(header) for key in ("query", "document")):
+        return Table(str(file), _OF_IDS, partial(_split_rows, file, header, number)), ""
+    return open_file(file, _OF_IDS, other=".tsv"), ""
+
+
+def _split_rows(file: Path, names: Sequence[str], skipped: int = 0) -> Rows:
+    """Yield the rows below the first lines, whose fields one of _SEPARATORS separates, and none has quotes."""
+    lines = ((number, line.strip()) for number, line in read_lines(file) if number > skipped and line.strip())
+    between: str | None = None
+    for row, (number, line) in enumerate(lines):
+        if row == 0:
+            between = next((sign for sign in _SEPARATORS if len(line.split(sign)) == len(names)), None)
+        fields = (field.strip() for field in line.split(between, len(names) - 1))
         yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, fields, strict=False))
 
 

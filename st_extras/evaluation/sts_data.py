@@ -15,7 +15,7 @@ from typing import Any
 from st_extras.checks import check_instance, shown
 from st_extras.samples import graded_pairs
 from st_extras.spearman import check_pairs
-from st_extras.text.corpus import check_sentence
+from st_extras.text.corpus import check_string
 from st_extras.text.folders import TABLES, find_file
 from st_extras.text.tables import Column, open_file
 
@@ -51,7 +51,7 @@ class STSDataset:
 
 
 _COLUMNS = {name: Column((name,)) for name in ("sentence1", "sentence2", "score")}
-_COLUMNS |= {name: Column((name,), required=False) for name in ("subset", "split")}
+_COLUMNS |= {name: Column((name,), optional_up_to=math.inf) for name in ("subset", "split")}
 _Row = tuple[str, str, Any, str]  # sentence1, sentence2, score, subset
 
 
@@ -124,8 +124,8 @@ def _folder_rows(name: str, folder: Path) -> list[_Row]:
 
 def _table_rows(file: Path, name: str) -> list[_Row]:
     splits: dict[str, list[_Row]] = {}
-    for where, row in open_file(file, other=".tsv").rows(_COLUMNS):
-        first, second = (check_sentence(row[key], where) for key in ("sentence1", "sentence2"))
+    for where, row in open_file(file, _COLUMNS, other=".tsv").rows():
+        first, second = (check_string(row[key], where) for key in ("sentence1", "sentence2"))
         if row["score"] is None:
             raise ValueError(f"{where}: a pair must have a score, got none: leave its row out.")
         splits.setdefault(row.get("split", ""), []).append((first, second, row["score"], row.get("subset") or "all"))

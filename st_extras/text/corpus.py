@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
-from st_extras.text.files import has_lone_surrogate
-from st_extras.text.tables import Column, Table, dataset_table, open_tables, text_columns
+from st_extras.text.files import check_valid
+from st_extras.text.tables import Table, dataset_table, open_tables, text_columns
 from st_extras.text.words import INVISIBLE, SPACED_WORD
 
 FEWEST_WITH_LETTERS = 0.5
@@ -45,7 +45,7 @@ def iterate_sentences(source: Any, column: str | None = None, *, name: str = "se
             column does not exist, or a sentence is not a string or holds a lone surrogate.
     """
     if is_dataset(source, name=name):
-        yield from text_rows(dataset_table(source, name), text_columns(column, option="column"))
+        yield from texts_of(dataset_table(source, name, text_columns(column, option="column")))
         return
     if column is not None:
         raise ValueError(f"column must be None unless {name} is a data set, got {column!r}.")
@@ -81,38 +81,42 @@ def check_sentence(value: Any, where: str) -> str:
     Raises:
         ValueError: if it is not a string, or holds a lone surrogate; the message begins with ``where``.
     """
+    check_valid(value, where)
+    return check_string(value, where)
+
+
+def check_string(value: Any, where: str) -> str:
+    """Return ``value`` if it is a string; those of a :class:`~st_extras.text.tables.Table` are valid text.
+
+    Raises:
+        ValueError: if it is not a string; the message begins with ``where``.
+    """
     if not isinstance(value, str):
         hint = ": leave its row out, or fill it" if value is None else ""
         hint = ": name the column, as in dataset['sentence']" if isinstance(value, Mapping) else hint
         raise ValueError(f"{where}: expected a sentence, got {value!r:.80}{hint}.")
-    if has_lone_surrogate(value):
-        raise ValueError(f"{where}: a sentence must be valid text, got a lone surrogate in {value!r:.80}.")
     return value
 
 
-def text_rows(table: Table, columns: Mapping[str, Column]) -> Iterator[str]:
-    """Yield the text of each row of a table, with its title before it.
-
-    Args:
-        table: read once.
-        columns: of :func:`~st_extras.text.tables.text_columns`.
+def texts_of(table: Table) -> Iterator[str]:
+    """Yield the text of each row of a table with :func:`~st_extras.text.tables.text_columns`, its title before it.
 
     Raises:
         ValueError: as :meth:`Table.rows` and :func:`title_and_text`.
     """
-    return (with_title(*title_and_text(row, where)) for where, row in table.rows(columns))
+    return (with_title(*title_and_text(row, where)) for where, row in table.rows())
 
 
 def title_and_text(row: Mapping[str, Any], where: str) -> tuple[str, str]:
     """Return the title of a row, stripped and "" without one, and its text, which may be missing below a title.
 
     Raises:
-        ValueError: if one is not a string, or holds a lone surrogate; the message begins with ``where``.
+        ValueError: if one is not a string; the message begins with ``where``.
     """
     title, text = row.get("title"), row.get("text")
     if title is None:
-        return "", check_sentence(text, where)
-    return check_sentence(title, where).strip(), "" if text is None else check_sentence(text, where)
+        return "", check_string(text, where)
+    return check_string(title, where).strip(), "" if text is None else check_string(text, where)
 
 
 def with_title(title: str, text: str) -> str:
@@ -137,7 +141,7 @@ def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str
     how often or in which order texts come. The global random state is left untouched.
 
     Args:
-        texts: any iterable.
+        texts: any iterable of valid texts.
         count: number of texts to draw; all of them if there are fewer.
         seed: random seed.
 
@@ -145,15 +149,14 @@ def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str
         The sample, in the order of the stream (by first appearance).
 
     Raises:
-        ValueError: if a setting is not allowed, or an item is not a string.
+        ValueError: if a setting is not allowed.
     """
     count = check_count("count", count, 1, _MAX_SAMPLE)
     key = blake2b(str(check_seed("seed", seed)).encode()).digest()
     heap: list[tuple[int, int, str]] = []  # (-number, -position, text): the highest number comes first
     kept: set[int] = set()  # numbers of the texts in the heap
     for position, text in enumerate(texts):
-        content = check_sentence(text, f"texts, row {position}").encode()
-        number = int.from_bytes(blake2b(content, digest_size=16, key=key).digest(), "big")
+        number = int.from_bytes(blake2b(text.encode(), digest_size=16, key=key).digest(), "big")
         if (len(heap) == count and number >= -heap[0][0]) or number in kept:
             continue
         heapq.heappush(heap, (-number, -position, text))
@@ -214,31 +217,27 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
         raise ValueError("sources must name at least one text file or data set, got none.")
     if limit is not None:
         limit = check_count("limit", limit, 1)
-    tables = [table for name in names for table in open_tables(name)]
+    tables = [table for name in names for table in open_tables(name, text_columns(column))]
     for table in [table for table in tables if Path(table.name).is_file()][:_CHECKED_FILES]:
-        for _ in islice(_sentences(table, column), _CHECKED_ROWS):
+        for _ in islice(texts_of(table), _CHECKED_ROWS):
             pass
-    return islice(_stripped(tables, column), limit)
+    return islice(_stripped(tables), limit)
 
 
-def _stripped(tables: list[Table], column: str | None) -> Iterator[str]:
+def _stripped(tables: list[Table]) -> Iterator[str]:
     empty = []
     for table in tables:
         found = False
-        for sentence in _sentences(table, column):
+        for sentence in texts_of(table):
             if not is_blank(sentence):
                 found = True
-                yield sentence
+                yield sentence.strip()
         if not found:
             empty.append(table.name)
     if len(empty) == len(tables):
         raise ValueError(f"{empty[0]!r} holds no sentences.")
     if empty:
         logger.warning("%d of %d files hold no sentences, such as %r.", len(empty), len(tables), empty[0])
-
-
-def _sentences(table: Table, column: str | None) -> Iterator[str]:
-    return map(str.strip, text_rows(table, text_columns(column)))
 
 
 def read_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> list[str]:

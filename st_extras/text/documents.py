@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
 
 from st_extras.checks import shown
 from st_extras.text.corpus import (
     Sources,
-    check_sentence,
     is_blank,
     is_dataset,
     source_names,
@@ -94,13 +93,13 @@ def as_documents(documents: Any, name: str = "documents") -> list[Document]:
                 f"{name} must be a dict by id, a data set or a list, got a Series with an index of its own: give "
                 "series.to_dict(), or list(series) to number them from 0."
             )
+    columns = text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="")
     is_split = isinstance(documents, Mapping) and any(hasattr(split, "column_names") for split in documents.values())
     if (is_split or not isinstance(documents, Mapping)) and is_dataset(documents, name=name):
-        table = dataset_table(documents, name)
+        table = dataset_table(documents, name, columns)
     else:
-        table = Table(name, lambda: _rows(documents, name), typed=True)
-    columns = text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="")
-    return _identified(table.rows(columns), "document", columns, isinstance(documents, Mapping), check_id)[0]
+        table = Table(name, columns, lambda: _rows(documents, name), typed=True, checked=False)
+    return _identified([table], "document", isinstance(documents, Mapping), check_id)[0]
 
 
 def _rows(documents: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -154,8 +153,8 @@ def read_queries(sources: Sources, *, column: str | None = None, require_ids: bo
 
 
 def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool) -> list[Document]:
-    rows = (row for name in names for table in open_tables(name) for row in table.rows(columns))
-    read, have_ids = _identified(rows, kind, columns, require_ids, text_id)
+    tables = [table for name in names for table in open_tables(name, columns)]
+    read, have_ids = _identified(tables, kind, require_ids, text_id)
     found = [Document(str(key), title, text.strip()) for key, title, text in read if title or not is_blank(text)]
     if not found:
         raise ValueError(f"{', '.join(map(repr, names)) or 'sources'} holds no {kind}.")
@@ -165,18 +164,13 @@ def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_id
 
 
 def _identified(
-    rows: Iterable[tuple[str, dict[str, Any]]],
-    kind: str,
-    columns: Mapping[str, Column],
-    require_ids: bool,
-    id_of: Callable[[Any, str, str], int | str],
+    tables: Sequence[Table], kind: str, require_ids: bool, id_of: Callable[[Any, str, str], int | str]
 ) -> tuple[list[Document], bool]:
     """Return documents or queries, and whether they have ids, without which they are numbered from 0.
 
     Args:
-        rows: the place of each, and its text, title and id.
+        tables: with the columns text, title and id.
         kind: what they are, for messages.
-        columns: that they are read from.
         require_ids: refuse rows without ids.
         id_of: :func:`check_id` or :func:`text_id`.
 
@@ -187,11 +181,12 @@ def _identified(
     found: list[Document] = []
     known: set[int | str] = set()
     have_ids: bool | None = require_ids or None  # None: the first row decides
-    for number, (where, row) in enumerate(rows):
+    rows = ((table, *row) for table in tables for row in table.rows())
+    for number, (table, where, row) in enumerate(rows):
         key = row.get("id")
         have_ids = key is not None if have_ids is None else have_ids
         if "id" not in row if have_ids else key is not None:
-            usual = ", ".join(columns["id"].usual)
+            usual = ", ".join(table.columns["id"].usual)
             raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}, or none of them.")
         identity = id_of(key, where, kind) if have_ids else number
         if identity in known:
@@ -208,10 +203,11 @@ def check_id(value: Any, where: str, kind: str) -> int | str:
         ValueError: if it is neither a text nor a whole number of 64 bits, or is blank; the message begins with
             ``where``.
     """
-    is_number = isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) <= _LARGEST_ID
-    if not is_number and (not isinstance(value, str) or is_blank(value)):
+    if isinstance(value, str) and not is_blank(value):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > _LARGEST_ID:
         raise ValueError(f"{where}: the id of a {kind} must be a text or a whole number, got {shown(value)}.")
-    return int(value) if is_number else str(check_sentence(value, where))
+    return int(value)
 
 
 def text_id(value: Any, where: str, kind: str) -> str:

@@ -22,6 +22,7 @@ MAX_LINE = 100_000_000
 KINDS = (".txt", ".md", ".jsonl", ".csv", ".tsv", ".json", ".parquet")
 """The kinds of files that are read, as their names end."""
 
+_ALIASES = {".ndjson": ".jsonl", ".markdown": ".md"}
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _OTHER_FILES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
@@ -46,12 +47,13 @@ def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
         path: a path or a pattern.
 
     Returns:
-        A kind such as ".csv", and a packing such as ".gz"; "" where the name has none. ".ndjson" is ".jsonl".
+        A kind such as ".csv", and a packing such as ".gz"; "" where the name has none. ".ndjson" is
+        ".jsonl", ".markdown" is ".md".
     """
     name = Path(str(path).lower())
     packed = name.suffix if name.suffix in _OPENERS else ""
     kind = Path(name.stem).suffix if packed else name.suffix
-    kind = ".jsonl" if kind == ".ndjson" else kind
+    kind = _ALIASES.get(kind, kind)
     return (kind if kind in KINDS else ""), packed
 
 
@@ -141,3 +143,13 @@ def parse_json(text: str, where: str) -> Any:
 def has_lone_surrogate(text: str) -> bool:
     """Return whether ``text`` holds half of a surrogate pair, which no file and no tokenizer takes."""
     return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def check_valid(value: Any, where: str) -> None:
+    """Check that a value, if it is a string, can be written to a file.
+
+    Raises:
+        ValueError: if it holds a lone surrogate; the message begins with ``where``.
+    """
+    if isinstance(value, str) and has_lone_surrogate(value):
+        raise ValueError(f"{where}: a text must be valid, got a lone surrogate in {value!r:.80}.")

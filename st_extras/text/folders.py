@@ -1,13 +1,14 @@
 """Which files of a folder are meant: those with known endings, and never one of two that could both be meant.
 
-Hidden files, copies that editors and merges leave behind (``corpus.jsonl~``, ``test.tsv.orig``) and files whose names
-begin with "_" are not read. A file and its packed form, such as ``a.txt`` and ``a.txt.gz``, are refused together.
+Hidden files and copies that editors and merges leave behind (``corpus.jsonl~``, ``test.tsv.orig``) are not read. Files
+of two kinds are refused together, and so are a file and its packed form, such as ``a.txt`` and ``a.txt.gz``.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -21,6 +22,8 @@ TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 """The kinds of files that hold texts with ids."""
 JUDGEMENTS = (".tsv", ".txt", ".csv", ".jsonl", ".qrel", ".qrels", ".trec")
 """The kinds of files that hold judgements of relevance."""
+_COPIES = ("~", ".bak", ".bk", ".old", ".orig", ".part", ".swp", ".tmp")
+"""Endings of what editors, merges and downloads leave beside a file."""
 _OF_ENCODERS = {"modules.json", "config_sentence_transformers.json"}
 """A folder with these files is that of an encoder: its card and other files are not read as text."""
 _TEXTS = tuple(kind for kind in KINDS if kind != ".json")  # folders of data sets describe themselves in .json
@@ -30,9 +33,14 @@ def stem_of(file: Path, kinds: Sequence[str]) -> str | None:
     """Return the name of a file without its endings; None if it is hidden or has no ending of ``kinds``."""
     plain = file.with_suffix("") if file_kind(file)[1] else file
     kind = file_kind(plain)[0] or plain.suffix.lower()
-    if file.name.startswith((".", "_")) or kind not in kinds:
+    if file.name.startswith(".") or kind not in kinds:
         return None
     return plain.name[: len(plain.name) - len(plain.suffix)]
+
+
+def is_copy(path: str | PathLike[str]) -> bool:
+    """Return whether a file is a copy that an editor, a merge or a download left, as its name says."""
+    return str(path).lower().endswith(_COPIES)
 
 
 def find_files(folder: Path, stem: str, kinds: Sequence[str]) -> list[Path]:
@@ -67,10 +75,13 @@ def only_one(files: Sequence[Path], folder: Path, what: str) -> Path:
 def files_of_folder(folder: Path) -> list[Path]:
     """Return the files with texts in a folder and below it, sorted by name; folders of encoders are not read.
 
+    The log has the number of other files that are not hidden.
+
     Raises:
         ValueError: if there are none, they are of several kinds, or one is there twice, packed and not.
     """
     files: list[Path] = []
+    others: list[Path] = []
     known: set[Path] = set()  # folders that links lead to again
     for root, below, names in os.walk(folder, followlinks=True):  # unlike Path.rglob
         place = Path(root)
@@ -81,16 +92,19 @@ def files_of_folder(folder: Path) -> list[Path]:
             below.clear()
             continue
         known.add(place.resolve())
-        below[:] = sorted(name for name in below if name[0] not in "._")
-        files += [place / name for name in names if stem_of(place / name, _TEXTS) and (place / name).is_file()]
+        below[:] = sorted(name for name in below if name[0] != ".")
+        for file in (place / name for name in names if name[0] != "."):
+            (files if stem_of(file, _TEXTS) and file.is_file() else others).append(file)
     files.sort()
     if not files:
         raise ValueError(f"'{folder}' is a folder without {', '.join(_TEXTS)} files: give files.")
-    return _of_one_kind(files, f"'{folder}'", f"such as '{folder}/**/*{{}}'")
+    return _of_one_kind(files, others, str(folder), f"such as '{folder}/**/*{{}}'")
 
 
 def files_of_pattern(pattern: str) -> list[Path]:
     """Return the files that match a pattern, sorted by name; if some have known endings, those alone.
+
+    The log has the number of the others.
 
     Raises:
         ValueError: if there are none, they are of several kinds, or one is there twice, packed and not.
@@ -98,23 +112,29 @@ def files_of_pattern(pattern: str) -> list[Path]:
     files = sorted(file for file in map(Path, glob(pattern, recursive=True)) if file.is_file())
     if not files:
         raise ValueError(f"There is no file that matches {pattern!r}.")
-    return _of_one_kind([file for file in files if stem_of(file, KINDS)] or files, repr(pattern), "ending in *{}")
+    known = {file for file in files if stem_of(file, KINDS)} or {*files}
+    others = [file for file in files if file not in known]
+    return _of_one_kind(sorted(known), others, pattern, "ending in *{}")
 
 
-def _of_one_kind(files: list[Path], where: str, example: str) -> list[Path]:
-    kinds = sorted({file_kind(file)[0] for file in files})
-    if ".md" in kinds and len(kinds) > 1:  # they describe the others
-        return _of_one_kind([file for file in files if file_kind(file)[0] != ".md"], where, example)
-    if len(kinds) > 1:
+def _of_one_kind(files: list[Path], others: list[Path], where: str, example: str) -> list[Path]:
+    """Return ``files`` if they are of one kind; the log has the number of the others, if there are any."""
+    first = {file_kind(file)[0]: file for file in reversed(files)}
+    if len(first) > 1:
+        counts = Counter(file_kind(file)[0] for file in files).most_common()
+        got = " and ".join(f"{count:,} {kind} (such as {first[kind]})" for kind, count in counts)
         raise ValueError(
-            f"{where} must stand for files of one kind, got {' and '.join(kinds)}: give a pattern of those to read, "
-            f"{example.format(kinds[0])}."
+            f"{where!r} must stand for files of one kind, got {got}: give a pattern of those to read, "
+            f"{example.format(counts[0][0])}."
         )
     plain: dict[Path, Path] = {}
     for file in files:
-        first = plain.setdefault(file.with_suffix("") if file_kind(file)[1] else file, file)
-        if first != file:
-            raise ValueError(f"{where} must stand for each file once, got {first} and {file}: give one of them.")
+        other = plain.setdefault(file.with_suffix("") if file_kind(file)[1] else file, file)
+        if other != file:
+            raise ValueError(f"{where!r} must stand for each file once, got {other} and {file}: give one of them.")
+    if others:
+        read, unread = f"{len(files):,}", f"{len(others):,}"
+        logger.warning("%s: files read: %s, not read: %s, such as %s.", where, read, unread, min(others))
     return files
 
 

@@ -60,7 +60,7 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
         ("qrels/test.tsv", QRELS + "q1\t\t0\n", "line 6: the id of a document"),
         ("qrels/test.tsv", QRELS + "q1\td1\tinf\n", "line 6: a grade"),
         ("qrels/test.tsv", QRELS + "q1\td1\t9\n", "is judged twice"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\trating\nq1\td1\t0\n", r"test\.tsv has no column score"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tstars\nq1\td1\t0\n", r"test\.tsv has no column score"),
         ("qrels/test.tsv", "", r"test\.tsv: relevant must"),
         ("queries.jsonl", '{"text": "one"}\n', "line 1: each query must have an id"),
         ("corpus.jsonl", '{"text": "one"}\n', "line 1: each document must have an id"),
@@ -110,6 +110,41 @@ def test_what_is_wrong_in_judged_queries_is_named(tmp_path, rows, message):
         load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.tsv")
 
 
+GRADES = ("score", "relevance", "grade", "label", "rating", "rel", "gain", "judgement", "judgment", "relevancy", "qrel")
+
+
+@pytest.mark.parametrize("name", [*GRADES, " Rating "])
+def test_usual_names_of_grades_are_read_and_0_is_not_relevant(tmp_path, name):
+    fill(tmp_path, BEIR | {"qrels/test.tsv": QRELS.replace("score", name)})
+    assert load_retrieval(tmp_path) == TASK
+    for end, sign in (("tsv", "\t"), ("csv", ";")):
+        rows = [("query", "id", name), ("lost card", "d1", "2"), ("lost card", "7", "0"), ("a loan", "7", "1")]
+        judged = write(tmp_path / f"j.{end}", "".join(sign.join(row) + "\n" for row in rows))
+        assert load_judged(tmp_path / "corpus.jsonl", judged).relevant == {
+            "lost card": {"d1": 2.0},
+            "a loan": {"7": 1.0},
+        }
+
+
+@pytest.mark.parametrize("name", ["stars", "title", "useful", "Bewertung"])
+def test_a_third_column_of_another_name_is_refused(tmp_path, name):
+    fill(tmp_path, BEIR | {"qrels/test.tsv": QRELS.replace("score", name), "j.tsv": f"query\tid\t{name}\na\td1\t0\n"})
+    fill(tmp_path, {"j.jsonl": f'{{"query": "a", "id": 7}}\n{{"query": "b", "id": "d1", "{name}": 0}}\n'})
+    told = rf"no column score or .*: it has .*, {name}.*; name the column of grades so, or leave all but two"
+    with pytest.raises(ValueError, match=rf"test\.tsv has {told}"):
+        load_retrieval(tmp_path)
+    with pytest.raises(ValueError, match=rf"j\.tsv has {told}"):
+        load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.tsv")
+    with pytest.raises(ValueError, match=rf"j\.jsonl, line 2 has {told}"):
+        load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.jsonl")
+
+
+def test_columns_without_a_name_are_no_third_one(tmp_path):
+    fill(tmp_path, {"corpus.jsonl": CORPUS, "j.csv": "query;id;;\na;d1;;\n", "i.csv": "id,query,\n7,a,\n"})
+    assert load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.csv").relevant == {"a": {"d1": 1.0}}
+    assert load_judged(tmp_path / "corpus.jsonl", tmp_path / "i.csv").relevant == {"a": {"7": 1.0}}
+
+
 # --- judgements ---
 
 
@@ -118,6 +153,8 @@ def test_what_is_wrong_in_judged_queries_is_named(tmp_path, rows, message):
     [
         ("qrels/test.txt", "{q} 0\t{d} {g}"), ("qrels/test.tsv", "{q} 0 {d} {g:.1f}"),
         ("qrels/test.csv", "{q},0,{d},{g}"), ("qrels/test.tsv", "{q}\t{d}\t{g}"), ("qrels.qrel", "\n \n{q} 0 {d} {g}"),
+        ("qrels.csv", "query_id;corpus_id;relevance\n{q};{d};{g}"), ("qrels.csv", "qid|docid|rel\n{q}|{d}|{g}"),
+        ("qrels.csv", "{q};{d};{g}"), ("qrels.csv", "qid, docid, gain\n{q}, {d}, {g}"),
         ("qrels/test.csv", "{q} 0,1 {d} {g}"), ("qrels.tsv", "query-id\tcorpus-id\tscore\n{q}\t{d} \t{g}"),
         ("qrels.jsonl", '{{"_id": 5, "query_id": "{q}", "doc_id": "{d}", "label": {g}}}'),
     ],
@@ -127,6 +164,40 @@ def test_judgements_of_every_form_are_read(tmp_path, name, form):
     rows = [form.format(q=q, d=d, g=-1 if g == 0 and "0 {d}" in form else g) for q, d, g in JUDGED]
     files = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: "\n".join([header, *rows])}
     assert load_retrieval(fill(tmp_path, files)) == TASK
+
+
+@pytest.mark.parametrize(
+    ("header", "between"),
+    [
+        ("query-id corpus-id score", "\t"), ("query-id  corpus-id   score ", "\t"), ("query-id corpus-id score", " "),
+        ("qid 0 docid rel", " "), ("qid iteration docid rel", "\t"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["qrels/test.tsv", "qrels.txt", "qrels/test.csv", "qrels/test.qrels"])
+def test_a_header_need_not_be_separated_like_its_rows(tmp_path, header, between, name):
+    middle = ["0"] if "docid rel" in header else []
+    rows = [between.join([q, *middle, d, str(g)]) for q, d, g in JUDGED]
+    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: "\n".join([header, *rows])})
+    assert load_retrieval(tmp_path) == TASK
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        (["q1\td1\tpublication\t1", "q1\t7\tpublication\t0"], "'publication' is judged twice"),
+        (["q1 d1 1 0", "2 7 2 0"], "relevant must hold at least one query"),
+        (["q1\td1\t1\t3", "2\t7\t2\t4"], "relevant must hold ids .* 2 of 2"),
+        (["q1\td9\t1"], "relevant must hold ids .* 1 of 1"),
+        (["q1\td1\t1", "q1\td1\tmany"], "line 2: a grade must be"),
+    ],
+)
+def test_what_the_columns_without_a_header_were_taken_for_is_named(tmp_path, rows, found):
+    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": "\n".join(rows)})
+    columns = "query, iteration, document and grade" if len(rows[0].split()) == 4 else "query, document and grade"
+    with pytest.raises(
+        ValueError, match=rf"test\.tsv.*{found}.* \(its columns, which no header names, were read as {columns}\)"
+    ):
+        load_retrieval(tmp_path)
 
 
 def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path, caplog):

@@ -39,7 +39,7 @@ def test_sources_are_concatenated_in_order_up_to_the_limit(tmp_path):
         ("a.jsonl", '{"text": "one"}\n\n{"text": \n', "line 3: not JSON"),
         ("a.jsonl", '{"text": "one"}\n{"text": 5}\n', "line 2: .* got 5"),
         ("a.csv", "id,sentence\n1,one\n2\n", "line 3: .* got None: leave its row out, or fill it"),
-        ("a.tsv", "id,text\n1\n", r"a\.tsv has no column .* separated by tabs"),
+        ("a.tsv", "id,text\n1\n", r"a\.tsv has no column .* tabs separate"),
     ],
 )
 def test_a_faulty_file_is_refused(tmp_path, name, content, message):

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from st_extras.evaluation import load_retrieval, load_sts
-from st_extras.text.corpus import read_sentences
+from st_extras.text.corpus import read_sentences, stream_sentences
 from st_extras.text.documents import read_documents, read_queries
 from tests.helpers import write
 
-BESIDE = ("~", ".orig", ".bak", ".swp", ".part")
+BESIDE = ("~", ".orig", ".bak", ".bk", ".swp", ".part", ".old", ".tmp")
 """What editors, merges and downloads leave beside a file."""
 
 
@@ -39,7 +39,7 @@ def beir(tmp_path: Path) -> Path:
 def leave_copies(folder: Path) -> None:
     """Beside each file leave copies with wrong content, as editors and merges do, and hidden ones."""
     for file in [file for file in folder.rglob("*") if file.is_file()]:
-        for name in (*(file.name + end for end in BESIDE), *(start + file.name for start in (".", "._", "_"))):
+        for name in (*(file.name + end for end in BESIDE), *(start + file.name for start in (".", "._"))):
             write(file.with_name(name), "not this")
 
 
@@ -104,20 +104,78 @@ def test_copies_in_a_folder_or_pattern_of_texts_are_not_read(tmp_path):
 
 
 def test_other_files_are_read_as_text(tmp_path):
-    for name in ("a.txt~", "a.en", "a.txt.bz2", "b"):
+    for name in ("a.en", "a.txt.bz2", "b"):
         assert read_sentences(write(tmp_path / name, "one")) == ["one"]
+
+
+@pytest.mark.parametrize("end", BESIDE)
+def test_a_copy_is_no_text_file_by_its_name_or_pattern_either(tmp_path, end):
+    path = write(tmp_path / f"corpus.jsonl{end.upper()}", CORPUS)
+    for source in (path, f"{tmp_path}/*"):
+        with pytest.raises(ValueError, match=r"corpus\.jsonl.* must not be a copy .*: rename it to read it\.$"):
+            read_sentences(source)
+    with pytest.raises(ValueError, match="is a folder without"):
+        read_sentences(tmp_path)
+
+
+# --- folders as people have them ---
+
+FAQ = {
+    "_index.md": "---\ntitle: Questions\n---\nAll questions.",
+    "_posts/2024-01-01-cards.md": "---\ntitle: Cards\ntags: [card]\n---\nA lost card.",
+    "_questions/en/_loans.markdown": "# Loans\nA loan.",
+    ".git/notes.md": "hidden",
+    "_posts/.draft.md": "hidden",
+    "_posts/cards.md.bk": "a copy",
+}
+"""A site of Jekyll or Hugo."""
+
+
+def test_names_that_begin_with_an_underscore_are_read(tmp_path):
+    for name, text in FAQ.items():
+        write(tmp_path / name, text)
+    wanted = ["Questions All questions.", "Cards A lost card.", "Loans A loan."]
+    assert read_sentences(tmp_path) == wanted
+    assert read_sentences(f"{tmp_path}/**/*") == wanted
+    assert [(one.title, one.text) for one in read_documents(tmp_path)] == [
+        ("Questions", "All questions."), ("Cards", "A lost card."), ("Loans", "A loan.")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "deep/robots.txt", "data.csv", "README.txt.gz"])
+@pytest.mark.parametrize("read", [read_sentences, read_documents, stream_sentences])
+def test_markdown_beside_another_kind_is_never_left_out_without_a_word(tmp_path, name, read):
+    for file, text in FAQ.items():
+        write(tmp_path / file, text)
+    write(tmp_path / name, "text\none\n")
+    kind = ".csv" if "csv" in name else ".txt"
+    for source in (tmp_path, f"{tmp_path}/**/*"):
+        message = (
+            rf"must stand for files of one kind, got 3 \.md \(such as .*_index\.md\) and 1 \{kind} \(such as .*{name}\)"
+        )
+        with pytest.raises(ValueError, match=message) as caught:
+            read(source)
+    assert str(caught.value).endswith("give a pattern of those to read, ending in *.md.")
+    with pytest.raises(ValueError, match=r"such as '.*/\*\*/\*\.md'\.$"):
+        read(tmp_path)
+
+
+def test_files_of_other_kinds_in_a_folder_are_counted(tmp_path, caplog):
+    for name in ("a.rst", "b.rst", "c.png", ".hidden", "d.rst~"):
+        write(tmp_path / name, "one")
+    write(tmp_path / "a.txt", "one")
+    assert read_sentences(tmp_path) == ["one"]
+    assert caplog.messages == [f"{tmp_path}: files read: 1, not read: 4, such as {tmp_path / 'a.rst'}."]
 
 
 def test_a_markdown_file_is_one_document_and_its_path_the_id(tmp_path):
     pages = {"a.md": "# A\n\nabout *a*\n", "b/B.MD": "# B\n", "c.md": "\n"}
     for name, text in pages.items():
         write(tmp_path / name, text)
-    wanted = [str(tmp_path / "a.md"), str(tmp_path / "b/B.MD")], ["# A\n\nabout *a*", "# B"]
+    wanted = [str(tmp_path / "a.md"), str(tmp_path / "b/B.MD")], ["A about *a*", "B"]
     for source in (str(tmp_path), f"{tmp_path}/**/*.[mM][dD]"):
         assert texts_by_id(source) == dict(zip(*wanted, strict=True))
         assert read_sentences(source) == wanted[1]
-    write(tmp_path / "a.txt", "one\ntwo\n")  # beside texts, .md files describe them
-    assert read_sentences(tmp_path) == read_sentences(f"{tmp_path}/*") == ["one", "two"]
 
 
 def test_folders_that_are_links_are_read_once(tmp_path):

@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from st_extras.evaluation import load_labeled_texts, load_sts
+from st_extras.evaluation import load_judged, load_labeled_texts, load_sts
+from st_extras.text import tables
 from st_extras.text.corpus import read_sentences
 from st_extras.text.documents import read_documents, read_queries
 from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_file
@@ -88,7 +91,7 @@ def test_a_large_file_is_read_in_flat_memory(tmp_path, name):
     frame = pd.DataFrame({"id": range(2000), "text": ["some words of a sentence, " * 40] * 2000})
     path = tmp_path / name
     path.write_bytes(written("a.tsv" if name == "a.txt" else name, frame))
-    rows = open_file(path).rows({"text": Column(("text",))})
+    rows = open_file(path, {"text": Column(("text",))}).rows()
     tracemalloc.start()  # before the first row, at which all could be read
     assert sum(1 for _ in rows) == 2000 + (name == "a.txt")
     _, peak = tracemalloc.get_traced_memory()
@@ -175,7 +178,7 @@ def test_the_case_of_a_columns_name_and_space_around_it_do_not_matter(tmp_path, 
 def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(ValueError, match=rf"{name}' must be a file, as a table is read twice, got a pipe: save it"):
-        open_file(tmp_path / name, other=".tsv")
+        open_file(tmp_path / name, {}, other=".tsv")
 
 
 @pytest.mark.parametrize(
@@ -269,7 +272,7 @@ def test_missing_columns_of_labels_name_their_options(tmp_path):
 def test_a_file_is_opened_once_for_all_columns(tmp_path, monkeypatch):
     opened: list[Any] = []
     path = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": f"{i}", "label": i % 2}) + "\n" for i in range(9)))
-    read = open_file(path).rows({"text": Column(("text",)), "label": Column(("label",))})
+    read = open_file(path, {"text": Column(("text",)), "label": Column(("label",))}).rows()
     monkeypatch.setattr("builtins.open", lambda *given, _open=open: opened.append(given) or _open(*given))
     assert [row for _, row in read] == [{"text": f"{i}", "label": i % 2} for i in range(9)]
     assert len(opened) == 1
@@ -287,3 +290,90 @@ def test_pairs_may_hold_quotes(tmp_path):
         csv.writer(file, delimiter="\t", lineterminator="\n").writerows(rows)
     data = load_sts("mine", path)
     assert (data.sentences1, data.sentences2) == (['the "cat" sat', "a"], ["two\nlines", "b"])
+
+
+# --- separators of .csv files: one rule for all tables ---
+
+SEPARATED = {
+    "a comma in a header": "id;text;comment, if any\n7;one, two;\n",
+    "a quoted comma": 'id;"text";"comment, if any"\n7;one, two;x\n',
+    "a quoted line end": '"comment,\nif any";id;text\nx;7;one, two\n',
+    "a semicolon in a quoted header": '"note; see, below",id,text\nx,7,"one, two"\n',
+    "sep of Excel": "sep=;\nid;text\n7;one, two\n",
+    "quoted sep, tabs": '"sep=\t"\r\nid\ttext\r\n7\tone, two\r\n',
+    "sep that names itself": "sep=:\nid:text\n7:one, two\n",
+    "rows that end in one": "id;text\n7;one, two;\n",
+    "a header that ends in two": "id;text;;\n7;one, two;;\n",
+    "bars": "id|text\n7|one, two\n",
+    "blank lines": "\n\nid;text\n\n7;one, two\n",
+    "more commas than semicolons": "id;text;a,b,c,d,e\n7;one, two;x\n",
+}
+
+
+@pytest.mark.parametrize("content", SEPARATED.values(), ids=SEPARATED)
+def test_the_separator_is_the_one_that_gives_the_wanted_column(tmp_path, content):
+    path = write(tmp_path / "a.csv", content)
+    assert texts_by_id(path) == {"7": "one, two"}
+    assert read_queries(path) == {"7": "one, two"}
+    assert read_sentences(path, column="text") == ["one, two"]
+    labelled = load_labeled_texts(path, label_column="id")
+    assert (labelled.texts, labelled.labels) == (["one, two"], ["7"])
+
+
+def test_a_chosen_column_decides_the_separator(tmp_path):
+    path = write(tmp_path / "a.csv", "id;note, if any;body\n7;one;two\n")
+    assert read_sentences(path, column="note, if any") == ["one"]
+    assert read_sentences(path, column="body") == ["two"]
+    with pytest.raises(
+        ValueError, match=r"no column text: it has id, note, if any, body .*first row.*; column \(--col"
+    ):
+        read_sentences(path, column="text")
+    path = write(tmp_path / "b.csv", "a;b;c;d,label,text\n1;2,x,one\n")
+    assert load_labeled_texts(path).labels == ["x"], "two wanted columns, though semicolons give more"
+
+
+def test_other_tables_take_the_same_separators(tmp_path):
+    documents = write(tmp_path / "d.csv", "sep=;\nid;text;note, or so\n7;one;x\n")
+    judged = write(tmp_path / "j.csv", "query;id;grade;note, or so\nask, then;7;1;;\n")
+    assert load_judged(documents, judged).relevant == {"ask, then": {"7": 1.0}}
+    pairs = write(tmp_path / "p.csv", '"score";"sentence1";"sentence2";"a, b"\n1;one, two;x;\n2;three;y;;\n')
+    assert load_sts("mine", pairs).sentences1 == ["one, two", "three"]
+
+
+def test_lines_are_numbered_below_a_line_that_names_the_separator(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.csv, line 4: a row must have at most 2 fields.* holds ':' in double"):
+        read_sentences(write(tmp_path / "a.csv", "sep=:\nid:text\n1:one\n2:two:three\n"))
+
+
+@pytest.mark.parametrize("header", ["sentence_id;body", "sentence_id|body", "body"])
+def test_a_missing_column_is_named_with_what_was_found(tmp_path, header):
+    found = ", ".join(header.replace("|", ";").split(";"))
+    with pytest.raises(ValueError, match=rf"it has {found} \(its first row must be a header; commas, semicolons, tabs"):
+        read_sentences(write(tmp_path / "a.csv", f"{header}\n1\n"))
+
+
+def test_a_tsv_is_searched_for_quotes_once(tmp_path, monkeypatch):
+    searched: list[Any] = []
+    known = tables._has_quoted_fields
+    monkeypatch.setattr(tables, "_has_quoted_fields", lambda path: searched.append(path) or known(path))
+    for name in ("a.tsv", "b.tsv"):
+        write(tmp_path / name, 'id\ttext\n1\t"one\ttwo"\n')
+    assert read_sentences(tmp_path) == ["one\ttwo"] * 2
+    assert len(searched) == 2
+
+
+def test_ids_are_not_taken_for_the_only_column_of_text(tmp_path):
+    pd.DataFrame({"id": ["x", "y"], "body": [None, "one"]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="has no column sentence or text"):
+        read_documents(tmp_path / "a.parquet")
+
+
+def test_a_table_is_read_without_torch(tmp_path):
+    write(tmp_path / "a.csv", "id;text\n7;one\n")
+    write(tmp_path / "a.md", "---\ntitle: Cards\n---\none\n")
+    code = (
+        "import sys; from st_extras.text import read_sentences; from st_extras.text.documents import read_documents;"
+        "print(read_sentences('a.csv'), read_documents('a.md'), {'torch', 'transformers', 'datasets'} & {*sys.modules})"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.stdout == "['one'] [Document(id='a.md', title='Cards', text='one')] set()\n", ended.stderr

@@ -1,0 +1,75 @@
+"""Markdown files: the id and the title of their front matter, and the text without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from st_extras.text.files import has_lone_surrogate
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?(?:[ \t]*\{[^{}]*\})?[ \t]*\r?\n?")
+_UNDERLINE = re.compile(r" {0,3}=+[ \t]*\r?\n?")
+
+
+class Page(NamedTuple):
+    """What a Markdown file holds.
+
+    Attributes:
+        id: as its front matter has it; None without one.
+        title: of its front matter, otherwise its first heading; "" without any.
+        text: the rest, without the front matter and the heading that is the title.
+    """
+
+    id: str | None
+    title: str
+    text: str
+
+
+def parse_markdown(content: str) -> Page:
+    """Return what a Markdown file holds.
+
+    YAML between two lines ``---`` at its beginning is front matter, unless it is malformed or has no names.
+    """
+    front, body = _split_front_matter(content)
+    title = " ".join(front.get("title", "").split())
+    heading, rest = _split_heading(body)
+    if not title or title == heading:
+        title, body = heading, rest
+    return Page(front.get("id", "").strip() or None, title, body)
+
+
+def _split_front_matter(content: str) -> tuple[dict[str, str], str]:
+    """Return the texts of the front matter by their names in lower case, and what follows it."""
+    found = _FRONT_MATTER.match(content)
+    if found is None:
+        return {}, content
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        values: Any = yaml.load(found[1], yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError):
+        return {}, content
+    if not isinstance(values or {}, Mapping):
+        return {}, content
+    texts = {name.casefold(): value for name, value in (values or {}).items() if isinstance(value, str)}
+    return {name: text for name, text in texts.items() if not has_lone_surrogate(text)}, content[found.end() :]
+
+
+def _split_heading(text: str) -> tuple[str, str]:
+    """Return the first heading, "" without one, and the text without it; code between fences has none."""
+    lines = text.splitlines(keepends=True)
+    fence = ""
+    for number, line in enumerate(lines):
+        opened = _FENCE.match(line)
+        if fence:
+            fence = "" if opened and opened[1].startswith(fence) else fence
+        elif opened:
+            fence = opened[1]
+        elif (heading := _HEADING.fullmatch(line)) and heading[1].strip():
+            return heading[1].strip(), "".join(lines[:number] + lines[number + 1 :])
+        elif number and _UNDERLINE.fullmatch(line) and (title := lines[number - 1].strip()):
+            return title, "".join(lines[: number - 1] + lines[number + 1 :])
+    return "", text
