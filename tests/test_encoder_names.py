@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from st_extras import encoder_names, load
+from st_extras import encoder_names
 from st_extras.encoder_names import DEMO_ID, find_encoder, packaged_minilm
 from st_extras.encoders import load_encoder
+from st_extras.modules import load
 from tests.test_architecture import loaded_after
 
 

@@ -21,7 +21,6 @@ from st_extras.cli.console import (
     shows_bars,
     threshold_line,
 )
-from st_extras.encoder_names import find_encoder
 
 if TYPE_CHECKING:
     from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSEvaluator
@@ -377,14 +376,13 @@ def _write_ranks(file: Path, found: RetrievalComparison) -> None:
 
 def _load_each(encoders: Sequence[str], layers: int | None, bar: bool) -> Models:
     """Yield each name with its encoder; with progress bars, print whose the next one is."""
-    from st_extras.encoders import load_encoder
+    from st_extras.modules import load
 
     for number, name in enumerate(encoders):
-        if number == 0 and layers is not None:
+        cut = layers if number == 0 else None
+        if cut is not None:
             options.refuse_refined(name)
-            model = load_encoder(name, layers=layers)
-        else:
-            model = load_any(name)
+        model = load(name, layers=cut)
         if bar and len(encoders) > 1:
             print_line(f"Encoding with {name}", to_stderr=True)
         yield name, model
@@ -410,24 +408,6 @@ def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as
 
 
 # ------------------------------------------------------------------------------------------- for other commands too
-
-
-def load_any(path: str) -> Any:
-    """Load an encoder from a folder or the hub, with or without this package's post-processing."""
-    from sentence_transformers.util import load_file_path
-
-    from st_extras.encoders import load_encoder
-    from st_extras.modules import load
-
-    try:
-        path = find_encoder(path)
-        modules = load_file_path(path, "modules.json")
-        ours = modules is not None and b"st_extras" in Path(modules).read_bytes()
-        return load(path) if ours else load_encoder(path)
-    except Exception as error:
-        if isinstance(error, ValueError) and repr(path)[:-1] in str(error):
-            raise
-        raise ValueError(f"{path!r} could not be loaded as an encoder: {one_line(error)}") from error
 
 
 def _evaluator_of(source: str, sets: Sequence[str] | None, **settings: Any) -> STSEvaluator:

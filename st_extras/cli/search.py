@@ -19,7 +19,6 @@ from rich.text import Text
 
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, shows_bars, table_console
-from st_extras.cli.evaluate import load_any
 
 if TYPE_CHECKING:
     from st_extras.search import Hit, HybridSearch
@@ -85,6 +84,7 @@ def search(
 
     Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index
     """
+    from st_extras.modules import load
     from st_extras.search.index import holds_index
     from st_extras.text.corpus import is_blank
     from st_extras.text.documents import read_documents, read_queries
@@ -101,7 +101,7 @@ def search(
     unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)
     exists = index is not None and holds_index(index)
-    model = load_any(encoder)
+    model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     settings = _Settings(
         index, unlabelled if bm25_weight is None else None, bm25_weight, passages, language, batch_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -45,6 +45,7 @@ def load_encoder(
     prompt_template: str | None = None,
     dtype: DtypeName | None = None,
     device: str | None = None,
+    module_classes: Mapping[str, type[nn.Module]] | None = None,
     **options: Any,
 ) -> SentenceTransformer:
     """Load a SentenceTransformer or a plain transformer, from a folder or the hub.
@@ -77,6 +78,8 @@ def load_encoder(
             which is for most models what they were saved as. Train all weights in float32, and in bfloat16 only
             adapters (``lora`` of :func:`~st_extras.training.train_encoder`).
         device: None: a GPU if there is one.
+        module_classes: classes of modules besides those of Sentence Transformers that the files may name, by the name
+            that they have there: :func:`st_extras.modules.load` gives those of this package.
         options: further arguments of SentenceTransformer.
 
     Raises:
@@ -91,8 +94,11 @@ def load_encoder(
         options["model_kwargs"] = given | {"dtype": dtype}
     if not isinstance(path, str | PathLike):
         raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
-    path = find_encoder(path, **place_of(options))
-    model = load_files(SentenceTransformer, path, {"device": device, **options}, replaces_pooling=pooling is not None)
+    path = find_encoder(path, **_place_of(options))
+    options_of_files = {"device": device, **options}
+    model = _load_files(path, options_of_files, module_classes or {}, replaces_pooling=pooling is not None)
+    name_prompts(model)
+    fix_padding_side(model)
     _give_padding_token(model)
     if layers is not None:
         keep_layers(model, layers)
@@ -120,24 +126,10 @@ def load_encoder(
     return model
 
 
-def load_files(
-    load: Callable[..., SentenceTransformer], path: str, options: Mapping[str, Any], *, replaces_pooling: bool = False
+def _load_files(
+    path: str, options: Mapping[str, Any], module_classes: Mapping[str, type[nn.Module]], *, replaces_pooling: bool
 ) -> SentenceTransformer:
-    """Return the model that ``load`` makes of an encoder's files: padded on the right, with prompts that are found.
-
-    Weights that no file has are the same at every call, and no global random state changes.
-
-    Args:
-        load: ``SentenceTransformer``, or another function of the path and of options.
-        path: a folder or a hub id.
-        options: of ``SentenceTransformer``.
-        replaces_pooling: whether all that follows the transformer will be replaced: then a model of another kind, or
-            one without pooling, will do.
-
-    Raises:
-        ValueError: if no encoder can be loaded from the path, or one whose output is no pooled embedding; whatever goes
-            wrong is one line that names the path.
-    """
+    """Return the model of an encoder's files as Sentence Transformers has it; whatever goes wrong names the path."""
     folder = Path(path)
     if not replaces_pooling:
         _check_model_kind(path, options)
@@ -147,7 +139,8 @@ def load_files(
     try:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
-            model = load(path, **options)
+            # no public argument allows known modules without allowing any code in the folder
+            model = SentenceTransformer._load_with_module_classes(path, module_classes, **options)  # noqa: SLF001
     except Exception as error:
         lines = str(error).strip().splitlines() or ["no reason given"]
         reason = " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split()).rstrip(".")
@@ -158,8 +151,6 @@ def load_files(
     _warn_of_missing_weights(model, path)
     if not replaces_pooling:
         _check_pooling(model, path)
-    name_prompts(model)
-    fix_padding_side(model)
     return model
 
 
@@ -212,12 +203,12 @@ def _check_model_kind(path: str, options: Mapping[str, Any]) -> None:
 def _read_config(path: str, name: str, options: Mapping[str, Any]) -> Any:
     """Return what a model's JSON file holds; nothing if it is not there or is damaged, which loading reports."""
     with suppress(OSError, ValueError):
-        if (file := load_file_path(path, name, **place_of(options))) is not None:
+        if (file := load_file_path(path, name, **_place_of(options))) is not None:
             return json.loads(Path(file).read_text(encoding="utf8"))
     return {}
 
 
-def place_of(options: Mapping[str, Any]) -> dict[str, Any]:
+def _place_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those options of SentenceTransformer that locate the files of a model."""
     return {
         name: options[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in options
@@ -269,7 +260,7 @@ def _gets_chat_template(model: SentenceTransformer, path: str | PathLike[str], o
     """Whether Sentence Transformers uses the chat template although the files are a plain transformer's."""
     if "message" not in getattr(next(model.children(), None), "modality_config", ()):
         return False
-    return not is_sentence_transformer_model(str(path), **place_of(options))
+    return not is_sentence_transformer_model(str(path), **_place_of(options))
 
 
 def _most_positions(model: SentenceTransformer) -> int | None:

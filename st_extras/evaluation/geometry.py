@@ -174,9 +174,9 @@ def moved_threshold(
     if not 0 < above < len(new):
         return MovedThreshold(threshold, None, above, len(new))
     middle = float(new[above - 1 : above + 1].mean())
-    rounded = (round(middle, decimals) for decimals in range(2, 8))
-    after = next((value for value in rounded if abs(int((new > value).sum()) - above) <= above // 100), middle)
-    return MovedThreshold(threshold, after, above, len(new))
+    candidates = [round(middle, decimals) for decimals in range(2, 8)]
+    fits = [one for one in candidates if abs(int((new > one).sum()) - above) <= above // 100]
+    return MovedThreshold(threshold, fits[0] if fits else middle, above, len(new))
 
 
 def _pair_cosines(u: Tensor, queries: Tensor | None, related: Tensor | None) -> Tensor:

@@ -47,7 +47,7 @@ class PostProcessedModelCardData(SentenceTransformerModelCardData):
         both = (
             "# Needs its post-processing module: pip install st-extras\n"
             f'model = SentenceTransformer("{name}", trust_remote_code=True)\n'
-            f'# or, without that flag:  import st_extras; model = st_extras.load("{name}")'
+            f'# or, without that flag:  from st_extras.modules import load; model = load("{name}")'
         )
         return snippet.replace(plain, both)
 

@@ -49,7 +49,8 @@ class SIFPooling(Pooling):
     Works with:
         Every model with a ``Transformer`` and a tokenizer; flattened (unpadded) features too; RepAL, whitening and
         all-but-the-top after it. ``attach`` puts it in place of a model's pooling. A saved model loads with
-        ``st_extras.load``. Refused: a model without a pooling of its own, or with RepAL; a table of another vocabulary.
+        :func:`st_extras.modules.load`. Refused: a model without a pooling of its own, or with RepAL; a table of another
+        vocabulary.
 
     Differs from the paper:
         The sum is divided by the weights, not by the number of words, which changes the length of an embedding and no

@@ -32,7 +32,7 @@ from st_extras.losses import (
     SLTFAILoss,
 )
 from st_extras.losses.parts.views import TwoViews
-from st_extras.modules import RepALPostProcessor, linear
+from st_extras.modules import RepALPostProcessor, linear, load
 from st_extras.text.frequency import FrequencyTable
 from tests.architectures.encoders import ARCHITECTURES, build
 from tests.architectures.tokenizers import CORPUS
@@ -275,7 +275,7 @@ def whitening(world: World) -> None:
 def saved(model: SentenceTransformer) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(str(Path(folder) / "model"), create_model_card=False)
-        again = st_extras.load(str(Path(folder) / "model"), device="cpu")
+        again = load(str(Path(folder) / "model"), device="cpu")
     assert close(encode(model), encode(again), 1e-5), "saved and loaded, the embeddings differ"
 
 

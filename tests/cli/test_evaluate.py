@@ -11,6 +11,7 @@ import pytest
 from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import LabeledTextEvaluator, compare_retrieval, load_judged, load_retrieval, sts_evaluator
 from st_extras.evaluation.paired import compare_labeled
+from st_extras.modules import SIFPooling
 from tests.fixtures import SENTENCES
 
 LABELS = ("a", "b", "a", "b", "c", "c", "a", "b")
@@ -54,14 +55,14 @@ def test_without_data_it_names_what_else_there_is(run, monkeypatch, given):
     assert (code, "no connection" in err, err.count("--labeled FILE")) == (2, True, 0 if given else 2)
 
 
-def test_a_refined_encoder_of_the_hub(run, inputs, monkeypatch):
-    Path("modules.json").write_text('[{"type": "st_extras.modules.sif.SIFPooling"}]')
-    monkeypatch.setattr("st_extras.encoder_names.find_encoder", str)
-    monkeypatch.setattr("st_extras.cli.evaluate.find_encoder", str)
-    loaded = load_encoder(inputs / "encoder", device="cpu")
-    monkeypatch.setattr("sentence_transformers.util.load_file_path", lambda name, file: file)
-    monkeypatch.setattr("st_extras.modules.load", lambda name: loaded if name == "me/refined" else None)
-    assert run("evaluate", "me/refined", "--sts", "STS", "--sets", "sts12", "--json")[0] == 0
+def test_an_encoder_with_modules_of_this_package(run, inputs):
+    model = load_encoder(inputs / "encoder", device="cpu")
+    SIFPooling.attach(model, corpus=SENTENCES).save("refined")
+    words = ("--sts", "STS", "--sets", "sts12", "--json")
+    code, _, err = run("evaluate", "refined", *words)
+    assert code == 0, err
+    code, _, err = run("evaluate", "refined", *words, "--layers", "1")
+    assert (code, "encoder must be without post-processing of this package" in err) == (2, True), err
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from datasets import Dataset
 
 from st_extras import adaptation
@@ -39,6 +38,7 @@ class Model(NamedTuple):
     default_prompt_name: str | None = None
 
     device = "cpu"
+    modules = list
     tokenizer = SimpleNamespace(mask_token="[MASK]")
     similarity_fn_name = "cosine"
 
@@ -55,7 +55,6 @@ class Evaluator(NamedTuple):
         return {"sts12_spearman_cosine": 0.5}
 
 
-ENCODER = torch.nn.Identity()
 TABLE = FrequencyTable(["a", "b"], [1, 1])
 QUERIES = [f"query {i}" for i in range(20)]
 """Queries of a file: as many as the weight of BM25 is found from."""
@@ -146,7 +145,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "demo there --json": {},
     f"evaluate enc other --text text.csv {READ} --prompt 'query: ' --before old --threshold 0.8 --quiet": {
-        "encoder": {"path": "old", "models": [(name, ENCODER) for name in ("old", "enc", "other")]},
+        "encoder": {"path": "old", "models": [(name, Model(name, {})) for name in ("old", "enc", "other")]},
         "text": {"sources": ["text.csv"], "texts": ["a"] * 50},
         "before": {"path": "old"},
     },
@@ -281,8 +280,7 @@ def calls(run, monkeypatch):
         "st_extras.evaluation.unrelated_pairs:encode_pairs",
         lambda models, **_: UnrelatedPairs(["a"], {name: ["a"] for name, _ in models}),
     )
-    on("st_extras.cli.search:load_any", lambda path: Model(path, {}))
-    on("st_extras.cli.evaluate:load_any", ENCODER)
+    on("st_extras.modules:load", lambda path, layers=None, **_: Model(path, {}))
     return calls
 
 

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import BoW, Normalize
 from torch import Tensor
 from transformers import AutoModel
 
-import st_extras
+from st_extras import modules
 from st_extras.encoders.adapters import lora_adapters
 from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.loading import keep_layers, load_encoder, with_modules, with_pooling
@@ -191,7 +191,7 @@ def test_a_cut_encoder_loads_as_it_was_saved_or_is_refused(name, tmp_path):
 
 # ------------------------------------------------------------------------------------------- refusals
 
-LOADERS = (load_encoder, st_extras.load)
+LOADERS = (load_encoder, modules.load)
 
 
 @pytest.mark.parametrize(

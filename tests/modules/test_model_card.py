@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 TRAINING = ["loss:SimCSELoss", "### Training Dataset", "`learning_rate`: 0.01", "### Training Logs", "gao2021simcse"]
 WHITENING = ["* **Whitening**, fitted on 8 sentences:", '"dimensions": 6', "#### Whitening"]
 REPAL = ["* **RepALPostProcessor**, fitted on 5 sentences:", '"keywords": "tfidf"', "#### RepALPostProcessor"]
-NEEDS_US = ["pip install st-extras", "trust_remote_code=True", "st_extras.load("]
+NEEDS_US = ["pip install st-extras", "trust_remote_code=True", "st_extras.modules import load"]
 
 
 def card(model, folder):
