@@ -6,7 +6,7 @@ Numbers are Python's or numpy's, of any width; booleans, strings, lists and tens
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +255,17 @@ def check_rows(name: str, embeddings: Any, at_least: int = 1, dimension: int | N
     if not bool(finite.all()):
         raise ValueError(f"{name} must be finite, got NaN or infinity in row {int((~finite).int().argmax())}.")
     return rows
+
+
+def check_iterable(name: str, value: Any, allowed: str) -> Iterable[Any]:
+    """Return ``value`` if its items can be listed: text, mappings and arrays without a dimension are refused.
+
+    Raises:
+        ValueError: if it is one of these, or nothing to list; the message has what is ``allowed``.
+    """
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
+    return value
 
 
 def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str], before: int = 0) -> None:

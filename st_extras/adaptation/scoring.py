@@ -10,7 +10,7 @@ from torch import Tensor
 
 from st_extras.checks import shown
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
-from st_extras.evaluation.label_scores import label_scores
+from st_extras.evaluation.label_metrics import label_scores
 from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.linear import Affine
 from st_extras.samples import graded_pairs

@@ -1,18 +1,27 @@
-"""Evaluators, and readers of the data sets that they need."""
+"""Evaluators, and readers of the data sets that they need.
 
-from st_extras.evaluation.geometry import GeometryEvaluator
-from st_extras.evaluation.label_free import LabelFreeComparison, LabelFreeScore
-from st_extras.evaluation.label_scores import label_scores
-from st_extras.evaluation.labeled_texts import LabeledTextEvaluator, LabeledTexts, load_labeled_texts, without_labeled
-from st_extras.evaluation.retrieval import (
-    QuestionRetrievalEvaluator,
-    RetrievalComparison,
-    RetrievalEvaluator,
-    compare_retrieval,
-)
-from st_extras.evaluation.retrieval_data import RetrievalTask, load_judged, load_retrieval, question_retrieval
-from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
-from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts
+A name is imported when it is first used: the readers do without torch, so that the command line refuses a wrong file at
+once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from st_extras.evaluation.geometry import GeometryEvaluator
+    from st_extras.evaluation.label_free import LabelFreeComparison, LabelFreeScore
+    from st_extras.evaluation.label_metrics import label_scores
+    from st_extras.evaluation.labeled_data import LabeledTexts, load_labeled_texts, without_labeled
+    from st_extras.evaluation.labeled_texts import LabeledTextEvaluator
+    from st_extras.evaluation.retrieval import (
+        QuestionRetrievalEvaluator,
+        RetrievalComparison,
+        RetrievalEvaluator,
+        compare_retrieval,
+    )
+    from st_extras.evaluation.retrieval_data import RetrievalTask, load_judged, load_retrieval, question_retrieval
+    from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
+    from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts
 
 __all__ = [
     "SEVEN_STS",
@@ -38,3 +47,15 @@ __all__ = [
     "sts_evaluator",
     "without_labeled",
 ]
+
+_READERS = ("labeled_data", "retrieval_data", "sts_data")
+_OTHERS = ("geometry", "label_free", "label_metrics", "labeled_texts", "retrieval", "sts")
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name from the first module that has it."""
+    if name in __all__:
+        for module in (*_READERS, *_OTHERS):
+            if hasattr(found := import_module(f"{__name__}.{module}"), name):
+                return getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.evaluation.label_scores import (
+from st_extras.evaluation.label_metrics import (
     SEEDS,
     average_precisions,
     clusters,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,17 +119,6 @@ def check_options(name: Any, batch_size: Any = 32, show_progress_bar: Any = Fals
         raise ValueError(f"name must be a string without path separators, got {shown(name)}.")
     check_encoding(batch_size, show_progress_bar)
     check_bool("write_csv", write_csv)
-
-
-def check_iterable(name: str, value: Any, allowed: str) -> Iterable[Any]:
-    """Return ``value`` if its items can be listed: text, mappings and arrays without a dimension are refused.
-
-    Raises:
-        ValueError: if it is one of these, or nothing to list; the message has what is ``allowed``.
-    """
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
-        raise ValueError(f"{name} must be {allowed}, got {shown(value)}.")
-    return value
 
 
 def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:

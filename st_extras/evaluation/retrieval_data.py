@@ -12,8 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_instance, shown
-from st_extras.evaluation.reporting import check_iterable
+from st_extras.checks import check_instance, check_iterable, shown
 from st_extras.text.corpus import check_sentence, check_string, is_blank
 from st_extras.text.documents import Document, as_documents, check_id, read_documents, read_queries, text_id
 from st_extras.text.files import read_lines

@@ -14,7 +14,6 @@ from typing import Any
 
 from st_extras.checks import check_instance, shown
 from st_extras.samples import graded_pairs
-from st_extras.spearman import check_pairs
 from st_extras.text.corpus import check_string
 from st_extras.text.folders import TABLES, find_file
 from st_extras.text.tables import Column, open_file
@@ -110,6 +109,8 @@ def check_graded(data: STSDataset, where: str, groups: Sequence[str] | None = No
     Raises:
         ValueError: as :func:`~st_extras.spearman.check_pairs`; the message begins with ``where``.
     """
+    from st_extras.spearman import check_pairs  # here: a file is read without torch
+
     try:
         check_pairs(zip_longest(data.sentences1, data.sentences2), data.scores, groups)
     except ValueError as error:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from st_extras.evaluation import LabeledTextEvaluator, STSDataset, STSEvaluator, paired
-from st_extras.evaluation.label_scores import label_numbers
+from st_extras.evaluation.label_metrics import label_numbers
 from tests.fixtures import SENTENCES
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from st_extras.checks import shown
-from st_extras.evaluation.reporting import check_embeddings, check_iterable
+from st_extras.checks import check_iterable, shown
+from st_extras.evaluation.labeled_data import check_label
+from st_extras.evaluation.reporting import check_embeddings
 from st_extras.functional import row_blocks
 
 NEIGHBORS = 5
@@ -177,19 +177,6 @@ def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:
         warnings.simplefilter("ignore", ConvergenceWarning)
         found: np.ndarray = means.fit_predict(unit.cpu().numpy())
     return found
-
-
-def check_label(value: Any, where: str) -> str:
-    """Return a label as text: 3 and "3" are the same.
-
-    Raises:
-        ValueError: if it is neither a string nor a whole number, or is empty; the message begins with ``where``.
-    """
-    if isinstance(value, bool) or not isinstance(value, str | Integral):
-        raise ValueError(f"{where}: a label must be a string or a whole number, got {shown(value)}.")
-    if not str(value).strip():
-        raise ValueError(f"{where}: a label must not be empty, got {shown(value)}.")
-    return str(value)
 
 
 def check_labels(name: str, labels: Any, count: int) -> list[str]:

@@ -1,7 +1,6 @@
 """Each metric against the equation as a plain loop, or scikit-learn, on data with ties; all in one call; refusals."""
 
 import math
-import sys
 from collections import Counter
 
 import numpy as np
@@ -13,8 +12,8 @@ from sklearn.metrics import v_measure_score
 from torch import Tensor
 
 from st_extras import functional
-from st_extras.evaluation import label_scores
-from st_extras.evaluation.label_scores import (
+from st_extras.evaluation import label_metrics, label_scores
+from st_extras.evaluation.label_metrics import (
     check_labels,
     knn_accuracies,
     label_numbers,
@@ -23,7 +22,7 @@ from st_extras.evaluation.label_scores import (
 )
 from tests.helpers import cosine, draw, generator
 
-module = sys.modules["st_extras.evaluation.label_scores"]  # the package's attribute is the function
+module = label_metrics
 
 Data = tuple[Tensor, Tensor]
 
