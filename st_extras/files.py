@@ -349,8 +349,8 @@ def one_writer(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"folder must have one writer, got {str(folder)!r}, to which another process writes: wait for it, or "
-                "take another folder."
+                f"output must have one writer at a time, got {str(folder)!r}, which another process is writing: wait "
+                "for it, or choose another output."
             ) from None
         except (ImportError, OSError):
             pass

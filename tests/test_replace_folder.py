@@ -287,7 +287,7 @@ def test_files_reach_the_disk_before_the_rename(tmp_path, monkeypatch):
 def test_another_process_that_writes_there_is_refused(out, hidden):
     with replace_folder(out, overwrite=True) as folder:
         fill(folder, "two")
-        with pytest.raises(ValueError, match=r"^folder must have one writer"):
+        with pytest.raises(ValueError, match=r"^output must have one writer"):
             replace(out, "three", overwrite=True)
     assert (out / "model.safetensors").read_text() == "two"
     assert not hidden.exists()

@@ -147,9 +147,10 @@ def train(
     from st_extras import evaluation
     from st_extras.encoders import load_encoder
     from st_extras.text.corpus import stream_sentences
-    from st_extras.training import check_output, train_encoder
+    from st_extras.training import train_encoder
+    from st_extras.training.checkpoints import check_places
 
-    check_output(output, job="train_encoder", resume=resume, overwrite=overwrite)
+    check_places(output, resume=resume, overwrite=overwrite)
     settings = objectives.loss_settings(objective, set_ or ())
     if dev is None:
         options.refuse_unread(context, "needs --dev", "dev_set")

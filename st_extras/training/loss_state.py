@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
@@ -19,15 +20,14 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.structure import unwrap
-from st_extras.files import Expected, follow_umask, read_tensors, write_tensors
-from st_extras.training.checkpoints import fault, mark_complete
+from st_extras.files import follow_umask, list_files, sync_files
+from st_extras.training.checkpoints import is_complete
 from st_extras.training.processes import average_gradients, broadcast, check_sharding
 
 logger = logging.getLogger(__name__)
 FILE_NAME = "loss_state.safetensors"
 _RANK_FILE = "loss_state_rank{}.safetensors"  # of each further process: its random generators
 _EXTRA = "_extra_state"  # how torch names a module's state that is not a tensor of its own
-_METADATA = {"format": "st-extras loss state"}
 
 
 class LossStateCallback(TrainerCallback):
@@ -43,8 +43,8 @@ class LossStateCallback(TrainerCallback):
 
     Every checkpoint folder gets a ``loss_state.safetensors`` with the tensors that belong to the loss and not to the
     trained model; tensors that share memory are stored once. In a multi-process run, each further rank adds a file
-    with its random generators. Last, a ``complete.json`` lists the checkpoint's files with their sizes. Resuming from
-    a checkpoint without these two files, or with a missing or truncated file, raises ValueError.
+    with its random generators. Last, ``st_extras_files.json`` lists the names of the checkpoint's files: resuming from
+    a checkpoint without it, or in which one of the files is missing, raises ValueError.
 
     In a multi-process run the trainer synchronises the model only. This callback broadcasts the loss's parameters
     from rank 0 when training begins and averages their gradients before every optimizer step (a rank without a
@@ -59,17 +59,15 @@ class LossStateCallback(TrainerCallback):
     underscore. NaN, as before the first step, is left out.
     """
 
-    def __init__(self, trainer: SentenceTransformerTrainer, run: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, trainer: SentenceTransformerTrainer) -> None:
         self.trainer = trainer
-        self.run = run or {}
 
     @classmethod
-    def attach(cls, trainer: SentenceTransformerTrainer, run: Mapping[str, Any] | None = None) -> LossStateCallback:
+    def attach(cls, trainer: SentenceTransformerTrainer) -> LossStateCallback:
         """Add the callback to a trainer whose ``loss`` is a loss or a dict of losses.
 
         Args:
             trainer: the trainer.
-            run: settings to write into every checkpoint's ``complete.json``, as values that JSON knows.
 
         Raises:
             ValueError: if the loss has extra state that is not a tensor and cannot be saved, or the trainer shards its
@@ -77,7 +75,7 @@ class LossStateCallback(TrainerCallback):
                 parameters and make no view by a cutoff.
         """
         check_adapters(unwrap(trainer.model))
-        callback = cls(trainer, run)
+        callback = cls(trainer)
         state, losses = callback._state(), callback._losses().values()
         for name, value in state.items():
             if not isinstance(value, Tensor):
@@ -111,24 +109,28 @@ class LossStateCallback(TrainerCallback):
         average_gradients(self._state().values())
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save the loss's state to the checkpoint that was just written, and mark it as complete."""
+        """Save the loss's state to the checkpoint that was just written, and list its files: it is complete."""
         folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         folder.mkdir(parents=True, exist_ok=True)
         rank = get_rank()
-        tensors = {name: x.clone() for name, x in self._state().items() if rank == 0 or name.endswith(_EXTRA)}
-        write_tensors(folder / (_RANK_FILE.format(rank) if rank > 0 else FILE_NAME), tensors, _METADATA)
+        tensors = {
+            name: x.detach().cpu().contiguous().clone()
+            for name, x in self._state().items()
+            if rank == 0 or name.endswith(_EXTRA)
+        }
+        save_file(tensors, folder / (_RANK_FILE.format(rank) if rank > 0 else FILE_NAME))
         if get_world_size() > 1:
-            dist.barrier()  # the marker lists the files of every rank
+            dist.barrier()  # the list names the files of every rank
         if rank == 0:
             follow_umask(folder)
-            mark_complete(folder, self.run)
+            sync_files(folder)
+            list_files(folder)
 
     def restore(self, checkpoint: str | os.PathLike[str]) -> None:
         """Load the loss's state from a checkpoint folder, in place.
 
         Raises:
-            ValueError: if the checkpoint is incomplete, or its loss state is broken, holds a NaN or an infinite
-                value, or belongs to a loss with other settings.
+            ValueError: if the checkpoint is incomplete, or its loss state belongs to a loss with other settings.
         """
         current = self._state()
         stored = _read_state(Path(checkpoint), current)
@@ -163,25 +165,28 @@ class LossStateCallback(TrainerCallback):
 
 def _read_state(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the stored state of this process, if it fits the ``current`` one."""
-    if (reason := fault(checkpoint)) is not None:
+    if not is_complete(checkpoint):
         raise ValueError(
-            f"checkpoint must be a complete one that LossStateCallback saved, got {str(checkpoint)!r}, where {reason}: "
-            "use an earlier one."
+            f"checkpoint must be a complete one that LossStateCallback saved, got {str(checkpoint)!r}, where a file is "
+            "missing: use an earlier one."
         )
-    expected = {
-        name: Expected(None if name.endswith(_EXTRA) else tuple(tensor.shape), tensor.dtype)  # extra state may be empty
-        for name, tensor in current.items()
+    stored = load_file(checkpoint / FILE_NAME)
+    different = stored.keys() ^ current.keys() | {
+        name
+        for name in stored.keys() & current.keys()
+        if not name.endswith(_EXTRA) and stored[name].shape != current[name].shape  # extra state may be empty
     }
-    extra = {name: one for name, one in expected.items() if name.endswith(_EXTRA)}
-    remedy = "give the loss the settings that it had, or use an earlier checkpoint"
-    options: Any = {"what": "the state of this loss", "remedy": remedy, "metadata": _METADATA}
-    stored, _ = read_tensors(checkpoint / FILE_NAME, expected, **options)
+    if different:
+        raise ValueError(
+            f"loss must be the one whose state is in {str(checkpoint / FILE_NAME)!r}, got one with another "
+            f"{min(different)!r}: give it the settings that it had, or use an earlier checkpoint."
+        )
     own = checkpoint / _RANK_FILE.format(get_rank())
     if get_rank() > 0 and own.is_file():
-        stored |= read_tensors(own, extra, **options)[0]
+        stored |= load_file(own)
     elif get_rank() > 0:
         logger.warning("%s has no random state for rank %d: starting a new one.", checkpoint, get_rank())
-        stored = {name: tensor for name, tensor in stored.items() if name not in extra}
+        stored = {name: tensor for name, tensor in stored.items() if not name.endswith(_EXTRA)}
     return stored
 
 

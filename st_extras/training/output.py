@@ -19,8 +19,6 @@ from typing import Any
 from uuid import uuid4
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import get_rank
-from torch import distributed as dist
 
 from st_extras.checks import check_bool
 from st_extras.encoders.embedding_store import EmbeddingStore
@@ -34,6 +32,7 @@ from st_extras.files import (
     write_errors,
 )
 from st_extras.training.checkpoints import remove_checkpoints
+from st_extras.training.processes import launched_rank
 
 logger = logging.getLogger(__name__)
 FILES = "st_extras_files.json"
@@ -372,10 +371,3 @@ def _remove_listed(folder: Path) -> None:
         (folder / FILES).unlink()
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
-
-
-def launched_rank() -> int:
-    """Return the rank of this process, also before the process group exists; 0 in a single process."""
-    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return int(get_rank())
-    return int(os.environ.get("RANK", "0"))

@@ -1,4 +1,4 @@
-"""Several processes: keeping a loss's own parameters equal in all of them, and refusing what shards a model."""
+"""Several processes: the rank of this one, a loss's own parameters equal in all, and no shards of a model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from sentence_transformers.util import get_world_size
+from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 
 from st_extras.losses.parts.views import CUTOFFS, TwoViews
+
+
+def launched_rank() -> int:
+    """Return the rank of this process, also before the process group exists; 0 in a single process."""
+    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return int(get_rank())
+    return int(os.environ.get("RANK", "0"))
 
 
 def broadcast(tensors: Iterable[Tensor]) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from sentence_transformers.util import get_world_size
 from torch import distributed as dist
 from torch import nn
 from transformers import TrainerCallback, set_seed
+from transformers.trainer_callback import PrinterCallback
 
 from st_extras.checks import check_instance, shown
 from st_extras.encoders.adapters import lora_adapters, trained_state
@@ -24,14 +26,20 @@ from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.encoders.loading import check_length
 from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.structure import check_known
-from st_extras.training.checkpoints import has_checkpoint, last_checkpoint, remove_incomplete
+from st_extras.files import replace_folder
+from st_extras.training.checkpoints import (
+    check_places,
+    check_same_training,
+    keep_checkpoints,
+    last_checkpoint,
+)
 from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
 from st_extras.training.divergence import DivergenceError
-from st_extras.training.identity import check_same_run, run_identity
-from st_extras.training.output import OutputFolder, launched_rank
-from st_extras.training.processes import refuse_sharding
+from st_extras.training.loss_state import LossStateCallback
+from st_extras.training.processes import launched_rank, refuse_sharding
+from st_extras.training.record import training_record
 from st_extras.training.settings import TrainingSettings
-from st_extras.training.trainer import build_trainer, run_training, trainer_arguments
+from st_extras.training.trainer import EncoderTrainer, run_trainer, trainer_arguments
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -89,8 +97,8 @@ def train_encoder(
     """Train a model in place, keep its best weights and save it to ``output``.
 
     The best weights are those of the checkpoint with the best score of ``evaluator``; without an evaluator, the last
-    ones are kept. Until the model is saved, the run works in ``NAME.unfinished`` beside ``output``, which has the
-    checkpoints that ``resume`` needs, and is removed in the end.
+    ones are kept. Until the model is saved, ``NAME.checkpoints`` beside ``output`` holds the trainer's checkpoints, for
+    ``resume``; it is removed in the end.
 
     Args:
         model: the SentenceTransformer to train.
@@ -121,10 +129,12 @@ def train_encoder(
             ``pip install "st-extras[lora]"``.
         no_duplicates: keep equal sentences out of the same batch, where they would be false negatives. From a million
             rows on, Sentence Transformers' sampler compares hashes, which makes the same batches.
-        resume: continue from the last complete checkpoint in ``NAME.unfinished``. Text, loss and settings must be those
-            of the interrupted training.
-        overwrite: replace an earlier result in ``output``; without ``resume``, also discard an interrupted run beside
-            it. A folder with any other file in it, or a changed one, is refused before training.
+        resume: continue from the last complete checkpoint in ``NAME.checkpoints``, or from the start if an interruption
+            left none. Text, loss and settings must be those of the interrupted training; the weights at the end are
+            those of an uninterrupted one. An earlier result in ``output`` is replaced.
+        overwrite: replace an earlier result in ``output``, also files in it that somebody has edited; without
+            ``resume``, also discard an interrupted training beside it. A folder with any other file in it is refused
+            before training.
         show_progress_bar: show a progress bar.
         callbacks: further callbacks of the trainer; ``resume`` does not compare them.
         arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
@@ -137,8 +147,8 @@ def train_encoder(
         ValueError: if a setting has a wrong type or value, ``data`` is empty, has splits, fills no batch, holds
             something that is not a sentence or no token that the tokenizer knows, texts may be longer than ``model``
             has positions for, both views of each sentence are the same vector and nothing else trains the encoder,
-            ``output`` may not be used (see :func:`check_output`), ``loss_learning_rate`` is given for a loss without
-            its own parameters, ``resume`` is set for another training, or FSDP or DeepSpeed is set.
+            ``output`` may not be used (see :func:`~st_extras.files.check_output`), ``loss_learning_rate`` is given for
+            a loss without its own parameters, ``resume`` is set for another training, or FSDP or DeepSpeed is set.
         DivergenceError: a ValueError, if the weights become NaN or infinite before the first evaluation, or at any time
             without an evaluator. No model is saved; earlier checkpoints are kept.
         ImportError: if ``lora`` is given without peft.
@@ -165,43 +175,45 @@ def train_encoder(
     refuse_sharding(arguments)
     check_model(model)
     dataset = training_dataset(data)
-    folder = OutputFolder(output, job="train_encoder", resume=resume, overwrite=overwrite)
-    last = last_checkpoint(folder.checkpoints) if resume else None
+    checkpoints = check_places(output, resume=resume, overwrite=overwrite)
+    last = last_checkpoint(checkpoints) if resume else None
     set_seed(settings.seed)
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
     with lora_adapters(model, settings.lora) as merge_adapters:
         warn_of_half_precision(model)
-        made = loss if isinstance(loss, nn.Module) else loss(model)  # before the folder is made: it may raise
-        check_instance("loss, or what it returns,", made, nn.Module)
-        identity = run_identity(model, made, dataset, evaluator, settings)
-        if last is not None:
-            check_same_run(last, identity)
+        loss_module = loss if isinstance(loss, nn.Module) else loss(model)
+        check_instance("loss, or what it returns,", loss_module, nn.Module)
+        record = training_record(model, loss_module, dataset, evaluator, settings, checkpoints)
+        if resume:
+            check_same_training(checkpoints, record)
         before, metric = (0.0, None) if evaluator is None else score_of(evaluator, model)
-        args = trainer_arguments(model, made, dataset, evaluator, metric, folder.checkpoints, settings)
+        args = trainer_arguments(model, loss_module, dataset, evaluator, metric, checkpoints, settings)
         base = {} if evaluator is None else {name: x.to("cpu", copy=True) for name, x in trained_state(model).items()}
-        with folder.unfinished(lambda: has_checkpoint(folder.checkpoints)):  # before the trainer makes their folder
-            trainer = build_trainer(model, made, dataset, evaluator, args, run=identity, trained_only=lora is not None)
-            for callback in callbacks:
-                trainer.add_callback(callback)
-            if launched_rank() == 0:
-                remove_incomplete(folder.checkpoints)
+        with nullcontext() if launched_rank() > 0 else keep_checkpoints(checkpoints, record, resume=resume):
+            trainer = EncoderTrainer(
+                model, args=args, train_dataset=dataset, loss=loss_module, evaluator=evaluator, callbacks=[*callbacks]
+            )
+            trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
+            trainer.trained_only = lora is not None
+            LossStateCallback.attach(trainer)
             began = time.perf_counter()
-            run_training(trainer, made, last, settings.patience)
+            run_trainer(trainer, loss_module, last, settings.patience)
             if trainer.state.global_step == 0:
                 raise ValueError(f"data must fill at least one batch of {batch_size} different rows, got none.")
-            run = _result(trainer, metric, before, time.perf_counter() - began)
-            if evaluator is not None and _keeps_base(before, run, evaluator.greater_is_better):
+            result = _result(trainer, metric, before, time.perf_counter() - began)
+            if evaluator is not None and _keeps_base(before, result, evaluator.greater_is_better):
                 model.load_state_dict(base, strict=False)
-                run = replace(run, best_step=0, best=before)
+                result = replace(result, best_step=0, best=before)
             merge_adapters()
             if get_world_size() > 1:
                 dist.barrier()  # the others may still be reading the best checkpoint, which goes now
             if launched_rank() == 0:
-                folder.save(model)  # and, at the end of the block, put in the place of the output
+                with replace_folder(output, overwrite=overwrite or resume) as folder:
+                    model.save(str(folder))
     leave_processes_at_exit()
-    return run
+    return result
 
 
 def check_model(model: SentenceTransformer) -> None:
@@ -247,7 +259,7 @@ def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[floa
     return score, name
 
 
-def _result(trainer: SentenceTransformerTrainer, metric: str | None, before: float, seconds: float) -> TrainingRun:
+def _result(trainer: EncoderTrainer, metric: str | None, before: float, seconds: float) -> TrainingRun:
     """Return the result of a training, whose curve begins with the base model's score.
 
     Args:
@@ -270,17 +282,17 @@ def _result(trainer: SentenceTransformerTrainer, metric: str | None, before: flo
     return TrainingRun(trainer, metric, curve, best_step, state.best_metric, state.global_step, seconds)
 
 
-def _keeps_base(before: float, run: TrainingRun, greater_is_better: bool) -> bool:
+def _keeps_base(before: float, result: TrainingRun, greater_is_better: bool) -> bool:
     """Return whether no checkpoint is better than the base model, and warn if so; a tie keeps the base model."""
-    best = before if run.best is None else run.best
+    best = before if result.best is None else result.best
     if best > before if greater_is_better else best < before:
         return False
     logger.warning(
         "No checkpoint was better than the base model, which is saved unchanged: %s was %.4f before training and %.4f "
         "at best (step %d). Check that the training text resembles the text that the encoder is meant for.",
-        run.metric,
+        result.metric,
         before,
         best,
-        run.best_step,
+        result.best_step,
     )
     return True

@@ -1,10 +1,9 @@
-"""The trainer of ``train_encoder``: building it, and running it from the start or a checkpoint."""
+"""The trainer of ``train_encoder``: its arguments, its checkpoints, and running it from the start or a checkpoint."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerState
-from transformers.trainer_callback import PrinterCallback
 
 from st_extras.encoders.adapters import trained_state
 from st_extras.encoders.structure import unwrap
 from st_extras.files import write_errors
 from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
-from st_extras.training.loss_state import LossStateCallback
 from st_extras.training.settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
@@ -78,6 +75,7 @@ def trainer_arguments(
         "save_strategy": "steps",
         "save_steps": settings.eval_steps,
         "save_total_limit": 2,
+        "restore_callback_states_from_checkpoint": True,  # of patience
         "logging_steps": settings.eval_steps,
         "disable_tqdm": not settings.show_progress_bar,
         "use_cpu": on_cpu,
@@ -108,63 +106,39 @@ def rates_of_the_loss(loss: nn.Module, model: SentenceTransformer, rate: float) 
     return {f"^({'|'.join(map(re.escape, names))})$": rate}
 
 
-def build_trainer(
-    model: SentenceTransformer,
-    loss: nn.Module,
-    dataset: Dataset | IterableDataset,
-    evaluator: BaseEvaluator | None,
-    arguments: SentenceTransformerTrainingArguments,
-    *,
-    run: Mapping[str, Any],
-    trained_only: bool = False,
-) -> SentenceTransformerTrainer:
-    """Return a trainer with ``LossStateCallback`` attached.
+class EncoderTrainer(SentenceTransformerTrainer):
+    """The trainer of ``train_encoder``, whose checkpoints can leave out the frozen parameters, which do not change.
 
-    Args:
-        model: the model to train.
-        loss: the loss.
-        dataset: its rows.
-        evaluator: the evaluator that chooses the weights; None: the last ones are kept.
-        arguments: what :func:`trainer_arguments` returned.
-        run: what :func:`~st_extras.training.identity.run_identity` returned, which every checkpoint records.
-        trained_only: whether checkpoints leave out the frozen parameters, which do not change.
-    """
-    trainer = SentenceTransformerTrainer(model, args=arguments, train_dataset=dataset, loss=loss, evaluator=evaluator)
-    trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
-    if trained_only:
-        _checkpoint_only_what_is_trained(trainer)
-    LossStateCallback.attach(trainer, run)
-    return trainer
+    With them, those of a large model would be gigabytes beside its small adapters. Sentence Transformers would save
+    adapters with the name of their base model, and load that model to resume: another one if, for example, layers were
+    removed after loading. No public way leads to other files, so two private methods are overridden.
 
-
-def _checkpoint_only_what_is_trained(trainer: SentenceTransformerTrainer) -> None:
-    """Leave frozen parameters out of checkpoints: a large model's would be gigabytes beside its small adapters.
-
-    Sentence Transformers would save adapters with the name of their base model, and load that model to resume. It would
-    be another model if, for example, layers were removed after loading. Its trainer has no public way to save other
-    files, so two of its private methods are replaced, on this trainer alone.
+    Attributes:
+        trained_only: whether checkpoints hold the trained parameters alone.
     """
 
-    def save(output_dir: str | None = None, state_dict: Any = None) -> None:
-        folder = Path(output_dir or str(trainer.args.output_dir))
+    trained_only = False
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        if not self.trained_only:
+            super()._save(output_dir, state_dict)
+            return
+        folder = Path(output_dir or str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        state = trained_state(unwrap(trainer.model))
+        state = trained_state(unwrap(self.model))
         save_file({name: value.detach().cpu().contiguous().clone() for name, value in state.items()}, folder / TRAINED)
 
-    def load(resume_from_checkpoint: str, model: Any = None) -> None:
-        own = unwrap(trainer.model)
-        stored = load_file(Path(resume_from_checkpoint) / TRAINED)
-        if stored.keys() != trained_state(own).keys():
-            raise ValueError(f"{resume_from_checkpoint!r} must hold the weights that are trained now, got others.")
-        own.load_state_dict(stored, strict=False)
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        if not self.trained_only:
+            super()._load_from_checkpoint(checkpoint_path)
+            return
+        model, stored = unwrap(self.model), load_file(Path(checkpoint_path) / TRAINED)
+        if stored.keys() != trained_state(model).keys():
+            raise ValueError(f"{checkpoint_path!r} must hold the weights that are trained now, got others.")
+        model.load_state_dict(stored, strict=False)
 
-    trainer._save = save  # type: ignore[method-assign]  # noqa: SLF001
-    trainer._load_from_checkpoint = load  # type: ignore[method-assign, assignment]  # noqa: SLF001
 
-
-def run_training(
-    trainer: SentenceTransformerTrainer, loss: nn.Module, checkpoint: Path | None, patience: int | None
-) -> None:
+def run_trainer(trainer: EncoderTrainer, loss: nn.Module, checkpoint: Path | None, patience: int | None) -> None:
     """Train and load the best weights.
 
     Args:
@@ -177,34 +151,28 @@ def run_training(
         DivergenceError: if the weights became NaN or infinite and no earlier weights were chosen.
         OSError: if a checkpoint could not be written.
     """
-    checkpoints = Path(str(trainer.args.output_dir))
+    if patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(patience))
+    watch = DivergenceCallback(loss)
+    trainer.add_callback(watch)
     state = TrainerState()
     if checkpoint is not None:
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-    ended = 0 < trainer.args.max_steps <= state.global_step
-    if patience is not None:
-        stopping = EarlyStoppingCallback(patience)
-        saved: Any = state.stateful_callbacks or {}
-        attributes = saved.get("EarlyStoppingCallback", {}).get("attributes", {})
-        counted = attributes.get("early_stopping_patience_counter", 0)
-        stopping.early_stopping_patience_counter = counted  # the trainer would start at 0
-        ended = ended or counted >= patience
-        trainer.add_callback(stopping)
-    watch = DivergenceCallback(loss)
-    trainer.add_callback(watch)
-    # Loading a checkpoint into the model in place is private to the trainer, and so is where it puts LoRA's weights.
-    load: Any = trainer._load_from_checkpoint  # noqa: SLF001
-    if ended:  # the trainer would train one more step
+    if checkpoint is not None and _has_ended(state, patience):  # the trainer would train one more step
         trainer.state = state
-        load(str(checkpoint))
+        is_chosen = trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None
+        trainer._load_from_checkpoint(str(state.best_model_checkpoint if is_chosen else checkpoint))  # noqa: SLF001
     else:
-        with write_errors(checkpoints):
+        with write_errors(str(trainer.args.output_dir)):
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    best = trainer.state.best_model_checkpoint or state.best_model_checkpoint
-    if trainer.args.load_best_model_at_end and best is not None and (ended or not Path(best).is_dir()):
-        # the trainer did not load it: nothing was trained, or the folder has been moved since
-        load(str(checkpoints / Path(best).name))
     _report_divergence(trainer, loss, watch.step)
+
+
+def _has_ended(state: TrainerState, patience: int | None) -> bool:
+    """Whether nothing is left to train after a checkpoint."""
+    saved: Any = (state.stateful_callbacks or {}).get("EarlyStoppingCallback", {})
+    without_improvement = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
+    return state.global_step >= state.max_steps or (patience is not None and without_improvement >= patience)
 
 
 def _report_divergence(trainer: SentenceTransformerTrainer, loss: nn.Module, step: int | None) -> None:

@@ -1,9 +1,8 @@
-"""Kill work at random moments, resume it, and compare what it saved with that of an uninterrupted run.
+"""Kill trainings at random moments, resume them, and compare the weights with those of an uninterrupted one.
 
-``python -m tests.training.kill_resume --kills 40`` trains all losses with and without an evaluator,
-``... --kills 30 adapt search`` adapts, also for search; it exits with 1 if
-something resumed ended otherwise. About half of the kills hit a file operation (opening, moving or removing a file),
-the others any moment. It prints how each ended.
+``python -m tests.training.kill_resume --kills 40`` trains all losses with and without an evaluator; it exits with 1 if
+one ended otherwise. About half of the kills hit a file operation (opening, moving or removing a file), the others any
+moment. It prints how each ended.
 """
 
 import argparse
@@ -25,12 +24,8 @@ import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_extras.adaptation import AdaptationOptions, adapt, adapt_search
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
-from st_extras.encoders import embedding_store
-from st_extras.evaluation import LabeledTexts, STSDataset, STSEvaluator
+from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.training import train_encoder
-from tests.adaptation.texts import topical
 from tests.fixtures import SENTENCES, build_encoder
 from tests.losses.cases import CASES
 
@@ -40,7 +35,6 @@ LOSSES = {
     "simcse": CASES["simcse, head"], "dclr": CASES["dclr"], "adcse": CASES["adcse"],
     "slt_fai": CASES["slt-fai over consert"], "paser": CASES["paser"],
 }  # fmt: skip
-WORKS = (*LOSSES, "adapt", "search")
 
 
 class Operations:
@@ -79,30 +73,11 @@ def train(name: str, model: SentenceTransformer, dev: bool, output: str, resume:
     )
 
 
-def adapt_to_text(model: SentenceTransformer, dev: bool, output: str, resume: bool) -> None:
-    """Choose by labels, so that a transform is saved, or by the label-free score."""
-    embedding_store.PART = 100
-    data = topical(600)
-    chooser = LabeledTexts(data.texts[:200], data.labels[:200]) if dev else None
-    options = AdaptationOptions(resume=resume, overwrite=not resume, show_progress_bar=False)
-    adapt(model, data.texts, output, dev=chooser, max_general_loss=200.0, options=options)
-
-
-def adapt_to_search(model: SentenceTransformer, alone: bool, output: str, resume: bool) -> None:
-    """Move queries alone, or both sides: whatever the comparison would show, a transform is saved."""
-    embedding_store.PART = 100
-    PseudoRelevanceComparison.compare = lambda self, *_: (0.0, 0.0)  # type: ignore[method-assign]
-    texts = topical(600).texts
-    queries = [" ".join(text.split()[:3]) for text in texts]
-    options = AdaptationOptions(resume=resume, overwrite=not resume, show_progress_bar=False)
-    adapt_search(model, texts, output, queries=queries, keep_index=alone, options=options)
-
-
 def work(name: str, dev: bool, output: Path, encoder: Path, kill: str, resume: bool) -> None:
-    """Do one short piece of work, and die where ``kill`` says: "none", "time:SECONDS" or "file:N" (the Nth)."""
+    """Train for a few steps, and die where ``kill`` says: "none", "time:SECONDS" or "file:N" (the Nth operation)."""
     torch.set_num_threads(1)
     kind, _, number = kill.partition(":")
-    operations = Operations(output, int(number) if kind == "file" else None)
+    operations = Operations(output.parent, int(number) if kind == "file" else None)
     sys.addaudithook(operations)
     model = SentenceTransformer(str(encoder), device="cpu")
     if kind == "time":
@@ -110,9 +85,7 @@ def work(name: str, dev: bool, output: Path, encoder: Path, kill: str, resume: b
         timer.daemon = True
         timer.start()
     began = time.perf_counter()
-    works: dict[str, Any] = {"adapt": adapt_to_text, "search": adapt_to_search}
-    chosen = works.get(name) or functools.partial(train, name)
-    chosen(model, dev, str(output), resume)
+    train(name, model, dev, str(output), resume)
     sys.stdout.write(f"{operations.count} operations in {time.perf_counter() - began} s\n")
 
 
@@ -123,7 +96,7 @@ SECONDS = 300
 
 
 class Whole(NamedTuple):
-    """An uninterrupted run: the digest of what it saved, its file operations, and its seconds."""
+    """An uninterrupted training: the digest of its weights, its file operations, and its seconds."""
 
     digest: str
     operations: int
@@ -131,7 +104,7 @@ class Whole(NamedTuple):
 
 
 def worker(folder: Path, name: str, dev: bool, output: Path, kill: str, *, resume: bool) -> tuple[int, str]:
-    """Work in a process of its own; return its exit code and what it printed.
+    """Train in a process of its own; return its exit code and what it printed.
 
     The process is a fork of this one, which has done nothing but imports: that saves the seconds of importing torch.
     """
@@ -164,7 +137,7 @@ def digest(output: Path) -> str:
 
 
 def uninterrupted(folder: Path, name: str, dev: bool) -> Whole:
-    output = folder / f"{name}-{dev}-whole"
+    output = folder / f"{name}-{dev}-whole" / "out"
     code, printed = worker(folder, name, dev, output, "none", resume=False)
     found = re.search(r"(\d+) operations in ([\d.]+) s", printed)
     if code != 0 or found is None:
@@ -173,7 +146,7 @@ def uninterrupted(folder: Path, name: str, dev: bool) -> Whole:
 
 
 def outcome(folder: Path, name: str, dev: bool, output: Path, kill: str, expected: str) -> str:
-    """Kill a piece of work, continue it as its messages say, and return how it ended: "equal ..." or something else."""
+    """Kill a training, continue it as its messages say, and return how it ended: "equal ..." or something else."""
     code, printed = worker(folder, name, dev, output, kill, resume=False)
     while code == 0 and kill.startswith("time:"):  # faster than the uninterrupted run: kill it earlier
         kill = f"time:{float(kill.removeprefix('time:')) / 2:.3f}"
@@ -182,11 +155,13 @@ def outcome(folder: Path, name: str, dev: bool, output: Path, kill: str, expecte
         raise RuntimeError(f"the kill {kill} did not happen: {printed[-2000:]}")
     continued = "resumed"
     code, printed = worker(folder, name, dev, output, "none", resume=True)
-    if code != 0 and ("start again with overwrite" in printed or "got none" in printed):
-        continued = "started again, without a complete checkpoint"
+    if code != 0 and "got none" in printed:
+        continued = "started again, as nothing was recorded yet"
         code, printed = worker(folder, name, dev, output, "none", resume=False)
     if code != 0:
         return f"failed: {printed.strip().splitlines()[-1]}"
+    if left := sorted(path.name for path in output.parent.iterdir() if path != output):
+        return f"left over: {left}"
     return f"{'equal' if digest(output) == expected else 'other'} weights, {continued}"
 
 
@@ -194,10 +169,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=40, help="number of kills (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: %(default)s)")
-    parser.add_argument("works", nargs="*", help=f"of {', '.join(WORKS)}; default: all losses")
+    parser.add_argument("losses", nargs="*", help=f"of {', '.join(LOSSES)}; default: all")
     options = parser.parse_args()
     draw = random.Random(options.seed)
-    order = [(name, dev) for name in options.works or LOSSES for dev in (True, False)]
+    order = [(name, dev) for name in options.losses or LOSSES for dev in (True, False)]
     draw.shuffle(order)
     equal = 0
     with tempfile.TemporaryDirectory() as root:
@@ -211,9 +186,9 @@ def main() -> None:
                 kill = f"file:{1 + int(draw.random() * expected.operations)}"
             else:
                 kill = f"time:{draw.uniform(0, 0.9) * expected.seconds:.3f}"
-            ended = outcome(folder, name, dev, folder / str(number), kill, expected.digest)
+            ended = outcome(folder, name, dev, folder / str(number) / "out", kill, expected.digest)
             equal += ended.startswith("equal")
-            sys.stdout.write(f"{name}, {'with' if dev else 'without'} what chooses, {kill}: {ended}\n")
+            sys.stdout.write(f"{name}, {'with' if dev else 'without'} an evaluator, {kill}: {ended}\n")
             sys.stdout.flush()
     sys.stdout.write(f"{equal} of {options.kills} ended with equal weights\n")
     sys.exit(equal != options.kills)

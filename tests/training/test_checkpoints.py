@@ -1,21 +1,23 @@
-"""Which checkpoint is complete, and which one is the last."""
+"""Which checkpoint is complete, which one is the last, and what may stand beside the output."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from st_extras.training.checkpoints import MARKER, has_checkpoint, last_checkpoint, mark_complete, remove_incomplete
+from st_extras.files import FILES, list_files
+from st_extras.training.checkpoints import RECORD, check_places, keep_checkpoints, last_checkpoint
 from st_extras.training.loss_state import FILE_NAME
+from tests.helpers import write
+
+NEEDED = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
 
 
-def checkpoint(checkpoints: Path, name: str, *, complete: bool = True) -> Path:
-    folder = checkpoints / name
-    folder.mkdir(parents=True)
-    for file in ("trainer_state.json", "optimizer.pt", "scheduler.pt", FILE_NAME):
-        (folder / file).write_bytes(b"12")
-    if complete:
-        mark_complete(folder, {})
-    return folder
+def checkpoint(folder: Path, name: str, *, without: str = "") -> Path:
+    for file in {*NEEDED, FILE_NAME} - {without}:
+        write(folder / name / file, "12")
+    list_files(folder / name)
+    return folder / name
 
 
 def test_resuming_takes_the_checkpoint_with_the_most_steps(tmp_path):
@@ -24,34 +26,65 @@ def test_resuming_takes_the_checkpoint_with_the_most_steps(tmp_path):
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 
 
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [
-        ("shorter", "optimizer.pt has 1 bytes instead of 2"), ("other bytes", "optimizer.pt is damaged"),
-        ("lost", "optimizer.pt is missing"), ("no marker", "complete.json is missing"),
-        ("marker", "complete.json is damaged"), ("model only", "it was saved without optimizer.pt"),
-    ],
-)  # fmt: skip
-def test_a_spoilt_checkpoint_is_passed_over(tmp_path, caplog, spoil, reason):
+@pytest.mark.parametrize("lost", [*NEEDED, FILE_NAME, FILES])
+def test_a_checkpoint_that_lacks_a_file_is_passed_over(tmp_path, lost):
+    assert last_checkpoint(tmp_path) is None
     checkpoint(tmp_path, "checkpoint-2")
-    folder = checkpoint(tmp_path, "checkpoint-4")
-    file = folder / (MARKER if "marker" in spoil else "optimizer.pt")
-    if spoil in ("lost", "no marker", "model only"):
-        file.unlink()
-    else:
-        file.write_bytes({"shorter": b"1", "other bytes": b"13", "marker": b'{"checksum": "1", "fi'}[spoil])
-    if spoil == "model only":
-        mark_complete(folder, {})
+    (checkpoint(tmp_path, "checkpoint-4") / lost).unlink()
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
-    assert f"checkpoint-4 is incomplete and passed over: {reason}" in caplog.text
-    remove_incomplete(tmp_path)
-    assert folder.exists() == (spoil in ("other bytes", "model only"))  # complete by the sizes of its files
 
 
-def test_without_a_complete_one(tmp_path):
-    checkpoint(tmp_path, "checkpoint-2", complete=False)
-    assert not has_checkpoint(tmp_path)
-    with pytest.raises(ValueError, match=r"^resume needs a complete checkpoint in .* again with overwrite=True\.$"):
-        last_checkpoint(tmp_path)
-    mark_complete(checkpoint(tmp_path, "checkpoint-4", complete=False), {})
-    assert has_checkpoint(tmp_path)
+@pytest.mark.parametrize("without", NEEDED)
+def test_a_checkpoint_of_the_model_alone_cannot_be_resumed(tmp_path, without):
+    checkpoint(tmp_path, "checkpoint-2", without=without)
+    assert last_checkpoint(tmp_path) is None
+
+
+def test_an_interrupted_training_is_neither_lost_nor_taken_for_another(tmp_path):
+    out, folder = tmp_path / "out", tmp_path / "out.checkpoints"
+    with pytest.raises(ValueError, match=r"^resume needs an interrupted training in .*, got none"):
+        check_places(out, resume=True, overwrite=False)
+    write(folder / f".{RECORD}.1-2.partial", "")  # by a kill while the record was written
+    assert check_places(out, resume=False, overwrite=False) == folder
+    write(folder / RECORD, "{}")
+    with pytest.raises(ValueError, match=r"^output must have no interrupted training .* resume=True .* overwrite"):
+        check_places(out, resume=False, overwrite=False)
+    for options in ({"resume": True, "overwrite": False}, {"resume": False, "overwrite": True}):
+        assert check_places(out, **options) == folder
+    with pytest.raises(ValueError, match=r"^resume must be True or False"):
+        check_places(out, resume="yes", overwrite=False)
+
+
+def test_of_several_processes_the_first_alone_looks(tmp_path, monkeypatch):
+    write(tmp_path / "out" / "notes.txt", "mine")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(ValueError, match=r"^output must be") if rank == "0" else nullcontext():
+            assert check_places(tmp_path / "out", resume=False, overwrite=False) == tmp_path / "out.checkpoints"
+
+
+@pytest.mark.parametrize("name", ["checkpoint-2/model.safetensors", "eval/a.csv", RECORD, "notes.txt", "."])
+def test_a_folder_of_others_is_refused(tmp_path, name):
+    path = tmp_path / "out.checkpoints" / name
+    write(path, "mine")
+    for resume in (True, False):
+        with pytest.raises(ValueError, match=r"^(output must have no folder of others|resume needs an interrupted)"):
+            check_places(tmp_path / "out", resume=resume, overwrite=True)
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_others_put_there_stays_and_is_named(tmp_path, caplog, fails):
+    folder, ours = tmp_path / "out.checkpoints", ("eval/pairs_results.csv", "runs/a/events.out.tfevents.1")
+    others = ["eval/mine.txt", "checkpoint-new/a", "runs/b", "notes.txt"]
+    try:
+        with keep_checkpoints(folder, {}, resume=False):
+            for name in (*ours, *others, "checkpoint-1/half"):
+                write(folder / name, "mine")
+            assert not fails, "it fails"
+    except AssertionError:
+        pass
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    assert found == sorted(others)
+    assert "stays, with what no training wrote: checkpoint-new, checkpoint-new/a, eval," in caplog.text

@@ -10,13 +10,13 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import adapt, adapt_search
+from st_extras.files import FILES, replace_folder
 from st_extras.losses import SimCSELoss
-from st_extras.training import save_model, train_encoder
-from st_extras.training.output import FILES, RUN, OutputFolder
+from st_extras.training import train_encoder
+from st_extras.training.checkpoints import RECORD
 from tests.adaptation.texts import TEXTS, quiet
 from tests.fixtures import SENTENCES
 from tests.helpers import some_fast, write
-from tests.training.test_output import contents, finished
 
 
 def train(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
@@ -33,18 +33,17 @@ def adapt_search_it(model: SentenceTransformer, texts: Any, output: Path, **opti
     adapt_search(model, texts, output, **quiet(queries=queries, **options))
 
 
-def refine(model: SentenceTransformer, texts: Any, output: Path, **options: Any) -> None:
-    """As the command refine does."""
-    save_model(model, output, **options)
-
-
-ENTRANCES = [train, adapt_it, adapt_search_it, refine]
+ENTRANCES = [train, adapt_it, adapt_search_it]
 NAMES = [
-    *("checkpoints/checkpoint-500/model.safetensors", "checkpoints/eval/a.csv", "adapting/a.safetensors", "training/a"),
-    *("encoded/a.safetensors", "model/config.json", "model.safetensors", "replaced/a", "modules.json", "README.md"),
-    *("1_Pooling/config.json", "2_Dense/model.safetensors", "adaptation.json", "neighbors.md", "neighbors.png"),
-    *("searches.md", ".saving/a", ".DS_Store", RUN, FILES, "complete.json", "out.unfinished.txt", "notes/thesis.txt"),
+    *("checkpoint-2/model.safetensors", "checkpoint-500/model.safetensors", "eval/a.csv", "runs/events.out.tfevents.1"),
+    *("new/a", "replaced/a", "model/config.json", "model.safetensors", "modules.json", "README.md", "1_Pooling/a.json"),
+    *("2_Dense/model.safetensors", "adaptation.json", "neighbors.md", "neighbors.png", "searches.md", ".DS_Store"),
+    *(RECORD, FILES, "out.unfinished", "out.checkpoints.txt", "notes/thesis.txt", "trained.safetensors"),
 ]
+
+
+def contents(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def plant(folder: Path, *, without: tuple[str, ...] = ()) -> None:
@@ -53,15 +52,19 @@ def plant(folder: Path, *, without: tuple[str, ...] = ()) -> None:
             write(folder / name, f"mine: {name}")
 
 
-@pytest.mark.parametrize("entrance", ENTRANCES)
-@pytest.mark.parametrize("place", ["out", "out.unfinished"])
+def places() -> list[tuple[Any, str]]:
+    of_all = itertools.product(ENTRANCES, ("out", ".out.unfinished"))
+    return [*of_all, (train, "out.checkpoints")]
+
+
+@pytest.mark.parametrize(("entrance", "place"), places())
 def test_a_folder_of_others_is_refused_before_anything_is_computed(encoder, tmp_path, monkeypatch, entrance, place):
     monkeypatch.setattr(SentenceTransformer, "forward", raising(AssertionError()))
-    for without in ((), (FILES,), (RUN,), (FILES, RUN)):
+    for without in ((), (FILES,), (RECORD,), (FILES, RECORD)):
         plant(tmp_path / place, without=without)
         before = contents(tmp_path)
-        for options in ({}, {"overwrite": True}, *([] if entrance is refine else [{"resume": True}])):
-            with pytest.raises(ValueError, match=r"^(output|resume|'.*st_extras_(run|files)\.json') "):
+        for options in ({}, {"overwrite": True}, *([{"resume": True}] if entrance is train else [])):
+            with pytest.raises(ValueError, match=r"^(output|resume) "):
                 entrance(encoder, SENTENCES, tmp_path / "out", **options)
         assert contents(tmp_path) == before
 
@@ -87,7 +90,7 @@ def half_saved(model: SentenceTransformer, path: str, *_: Any, **__: Any) -> Non
 
 
 def result_half_saved(model: SentenceTransformer, path: str, *arguments: Any, **options: Any) -> None:
-    if Path(path).name != "model":  # a checkpoint
+    if "checkpoint" in str(path):
         return save(model, path, *arguments, **options)
     return half_saved(model, path)
 
@@ -98,11 +101,8 @@ FAULTS: dict[str, Callable[[], Any]] = {
     "encoding, later": lambda: (SentenceTransformer, "forward", raising(KeyError("encoding"), after=1)),
     "saving": lambda: (SentenceTransformer, "save", result_half_saved),
     "saving, a checkpoint": lambda: (SentenceTransformer, "save", half_saved),
-    "reporting": lambda: (OutputFolder, "_put_in_place", raising(KeyError("reporting"))),
     "renaming": lambda: (os, "rename", raising(KeyError("renaming"))),
 }
-
-
 EARLIER = ("no folder", "an empty folder", "a result")
 FAST = [(stage, one) for stage in FAULTS for one in EARLIER if one == "a result" or stage in ("text", "renaming")]
 """What is not there yet makes no difference until the last renames."""
@@ -112,14 +112,14 @@ FAST = [(stage, one) for stage in FAULTS for one in EARLIER if one == "a result"
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize(("stage", "earlier"), some_fast(itertools.product(FAULTS, EARLIER), FAST))
 def test_a_job_that_fails_leaves_all_as_it_was(encoder, tmp_path, monkeypatch, entrance, stage, earlier):
-    if entrance is refine and stage not in ("saving", "reporting", "renaming"):
-        pytest.skip("saving a model neither reads texts nor encodes")
     if entrance is not train and stage == "saving, a checkpoint":
         pytest.skip("only a training has checkpoints")
     plant(tmp_path)
-    out = tmp_path / "out"
+    out, checkpoints = tmp_path / "out", tmp_path / "out.checkpoints"
     if earlier == "a result":
-        finished(out)
+        with replace_folder(out) as folder:
+            write(folder / "1_Pooling" / "config.json", "{}")
+            write(folder / "model.safetensors", "model")
     elif earlier == "an empty folder":
         out.mkdir()
     before = contents(tmp_path)
@@ -129,8 +129,7 @@ def test_a_job_that_fails_leaves_all_as_it_was(encoder, tmp_path, monkeypatch, e
         monkeypatch.setattr(*fault)
     with pytest.raises((KeyError, ValueError), match=stage.split(",")[0] if fault else "None"):
         entrance(encoder, texts, out, overwrite=True)
-    left = {path: content for path, content in contents(tmp_path).items() if "out.unfinished" not in path.parts}
+    left = {path: content for path, content in contents(tmp_path).items() if checkpoints not in (path, *path.parents)}
     assert left == before
-    saved = {("saving", train), ("saving", adapt_it), ("encoding, later", train)}  # a checkpoint, a part, a checkpoint
-    resumable = stage in ("reporting", "renaming") or (stage, entrance) in saved
-    assert (tmp_path / "out.unfinished").exists() == resumable
+    resumable = entrance is train and stage in ("encoding, later", "saving", "renaming")
+    assert checkpoints.exists() == resumable

@@ -15,6 +15,7 @@ from st_extras.encoders import load_encoder
 from st_extras.encoders.prompt_template import PROMPT_EOL
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.text import PhraseMasking
+from st_extras.training.checkpoints import RECORD
 from st_extras.training.trainer import TRAINED
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
@@ -79,19 +80,19 @@ def test_resumed_it_ends_with_the_same_weights(folder, tmp_path, loss, made_befo
     whole = train(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "parts", callbacks=[InterruptAfter(2)])
-    shutil.copytree(tmp_path / "parts.unfinished", tmp_path / "other.unfinished")
+    shutil.copytree(tmp_path / "parts.checkpoints", tmp_path / "other.checkpoints")
     parts = train(tmp_path / "parts", resume=True)
-    checkpoint = tmp_path / "other.unfinished" / "checkpoints" / "checkpoint-2"
+    checkpoint = tmp_path / "other.checkpoints" / "checkpoint-2"
     assert differing(snapshot(whole), snapshot(parts)) == set()
     assert differing(snapshot(load(folder)), snapshot(parts)) != set()
     names = load_file(checkpoint / TRAINED).keys()
     assert names
     assert all(".lora_" in name for name in names), "a checkpoint holds only what is trained"
     assert not (checkpoint / "model.safetensors").exists()
-    recorded = json.loads((checkpoint / "complete.json").read_text())["run"]
+    recorded = json.loads((checkpoint.parent / RECORD).read_text())
     assert recorded["lora"] == {"lora_dropout": 0.05, "r": 4, "target_modules": "all-linear"}  # alpha is peft's 8
     other = load(folder, dropout=0.3, prompt_template="{} is", dtype="bfloat16")
-    with pytest.raises(ValueError, match=r"got others: encoder is .*; lora is "):
+    with pytest.raises(ValueError, match=r"got others: checkpoints is .*; encoder is .*; lora is "):
         short_training(other, tmp_path / "other", LOSSES[loss].make, max_steps=4, lora=8, resume=True)
 
 

@@ -36,8 +36,9 @@ def recorder(monkeypatch):
     recorder.on(
         *("st_extras.training.run:set_seed", "st_extras.training.run:lora_adapters"),
         *("st_extras.training.run:check_known", "st_extras.training.run:warn_of_labels"),
-        *("st_extras.training.run:check_same_run", "st_extras.training.run:build_trainer"),
-        *("st_extras.training.run:run_training", "st_extras.training.run:OutputFolder.__init__"),
+        *("st_extras.training.run:check_same_training", "st_extras.training.run:keep_checkpoints"),
+        *("st_extras.training.run:run_trainer", "st_extras.training.run:check_places"),
+        "st_extras.training.run:replace_folder",
     )
     return recorder
 
@@ -78,7 +79,8 @@ def test_all_reach_the_trainer(encoder, tmp_path, recorder):
         "greater_is_better": False,
         "use_cpu": True,
         "report_to": [],
-        "output_dir": str(tmp_path / "out.unfinished" / "checkpoints"),
+        "output_dir": str(tmp_path / "out.checkpoints"),
+        "restore_callback_states_from_checkpoint": True,
     }
     assert of_trainer(found, expected) == expected
     assert list(trainer.args.learning_rate_mapping.values()) == [7e-3]
@@ -87,17 +89,17 @@ def test_all_reach_the_trainer(encoder, tmp_path, recorder):
     assert recorder.one("set_seed")["seed"] == 11
     assert recorder.one("check_known")["texts"] == recorder.one("warn_of_labels")["texts"] == SENTENCES
     assert recorder.one("lora_adapters")["lora"] is None
-    asked = recorder.one("run_training")
+    asked = recorder.one("run_trainer")
     assert (asked["checkpoint"], asked["patience"]) == (None, 3)
     callbacks = {type(callback): callback for callback in trainer.callback_handler.callbacks}
     assert callbacks[TrainerCallback] is mine
     assert callbacks[EarlyStoppingCallback].early_stopping_patience == 3
-    recorded = callbacks[LossStateCallback].run
+    assert LossStateCallback in callbacks
+    recorded = recorder.one("keep_checkpoints")["record"]
     lasting = {name: value for name, value in OPTIONS.items() if name != "show_progress_bar"}
     assert lasting.items() <= recorded.items()
-    given = recorder.one("OutputFolder.__init__")
-    assert (given["output"], given["job"]) == (tmp_path / "out", "train_encoder")
-    assert (given["resume"], given["overwrite"]) == (False, False)
+    assert recorder.one("check_places") == {"output": tmp_path / "out", "resume": False, "overwrite": False}
+    assert recorder.one("replace_folder") == {"target": tmp_path / "out", "overwrite": False}
 
 
 def test_adapters_are_trained_and_checkpointed_alone(encoder, tmp_path, recorder):
@@ -105,8 +107,8 @@ def test_adapters_are_trained_and_checkpointed_alone(encoder, tmp_path, recorder
     options = {"max_steps": 2, "batch_size": 4, "eval_steps": 1, "show_progress_bar": False}
     found = train_encoder(encoder, SimCSELoss, SENTENCES, tmp_path / "out", lora=3, **options)
     assert recorder.one("lora_adapters")["lora"] == 3
-    assert recorder.one("build_trainer")["trained_only"]
-    assert recorder.one("build_trainer")["run"]["lora"]["r"] == 3
+    assert found.trainer.trained_only
+    assert recorder.one("keep_checkpoints")["record"]["lora"]["r"] == 3
     trained = {tuple(value.shape) for group in found.trainer.optimizer.param_groups for value in group["params"]}
     assert {min(shape) for shape in trained} == {3}
 
@@ -138,11 +140,13 @@ def test_how_a_run_goes_on(make_encoder, tmp_path, recorder, way):
     options = {"batch_size": 4, "learning_rate": 1e-2, "eval_steps": 2, "max_steps": 4, "show_progress_bar": False}
     options |= {"resume": way == "resume", "overwrite": way == "overwrite"}
     train_encoder(make_encoder(), AdCSELoss, SENTENCES, tmp_path / "out", **options)
-    last = tmp_path / "out.unfinished" / "checkpoints" / "checkpoint-2"
-    given = recorder.one("OutputFolder.__init__")
+    last = tmp_path / "out.checkpoints" / "checkpoint-2"
+    given = recorder.one("check_places")
     assert (given["resume"], given["overwrite"]) == (way == "resume", way == "overwrite")
-    assert recorder.one("run_training")["checkpoint"] == (None if way == "overwrite" else last)
+    assert recorder.one("keep_checkpoints")["resume"] == (way == "resume")
+    assert recorder.one("replace_folder")["overwrite"]
+    assert recorder.one("run_trainer")["checkpoint"] == (None if way == "overwrite" else last)
     if way == "overwrite":
-        assert "check_same_run" not in recorder.calls
+        assert "check_same_training" not in recorder.calls
     else:
-        assert recorder.one("check_same_run")["checkpoint"] == last
+        assert recorder.one("check_same_training")["folder"] == last.parent

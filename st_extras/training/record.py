@@ -1,10 +1,9 @@
-"""What the weights of a training depend on: recorded in every checkpoint, and compared when it is resumed."""
+"""What the weights of a training depend on: recorded beside its checkpoints, and compared when it is resumed."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,18 @@ from torch import nn
 
 from st_extras.encoders.dropout import dropout_rates
 from st_extras.files import digest, json_digest
-from st_extras.training.checkpoints import read_marker
 from st_extras.training.settings import TrainingSettings
 
 _ROWS = 1000  # hashed at a time
 
 
-def run_identity(
+def training_record(
     model: SentenceTransformer,
     loss: nn.Module,
     dataset: Dataset | IterableDataset,
     evaluator: BaseEvaluator | None,
     settings: TrainingSettings,
+    checkpoints: Path,
 ) -> dict[str, Any]:
     """Return everything that the trained weights depend on, as values that JSON can hold.
 
@@ -39,6 +38,7 @@ def run_identity(
         evaluator: the evaluator that chooses the weights, None without one; its class, name and ``get_config_dict``
             count.
         settings: how it is trained.
+        checkpoints: the folder of the checkpoints, which name each other by their whole paths: it must not be moved.
     """
     tokenizer = getattr(model, "tokenizer", None)
     encoder = {
@@ -47,39 +47,16 @@ def run_identity(
         "dropout": dropout_rates(model),
         "template": getattr(tokenizer, "chat_template", None),
     }
-    identity = settings.recorded() | {
+    record = settings.recorded() | {
+        "checkpoints": str(checkpoints),
         "text": _text(dataset),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "encoder": f"{sum(p.numel() for p in model.parameters())} parameters, {json_digest(encoder, _plain)}",
-        **_identity_of("loss", loss),
-        **({} if evaluator is None else _identity_of("evaluator", evaluator)),
+        **_class_and_config("loss", loss),
+        **({} if evaluator is None else _class_and_config("evaluator", evaluator)),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(identity, default=_plain, skipkeys=True))
+    plain: dict[str, Any] = json.loads(json.dumps(record, default=_plain, skipkeys=True))
     return plain
-
-
-def check_same_run(checkpoint: Path, identity: Mapping[str, Any]) -> None:
-    """Compare a training with the one that saved a checkpoint.
-
-    Args:
-        checkpoint: a whole checkpoint.
-        identity: what ``run_identity`` returned.
-
-    Raises:
-        ValueError: if they differ; the message names every difference.
-    """
-    _, before = read_marker(checkpoint)
-    names = {name for name in before.keys() | identity.keys() if before.get(name) != identity.get(name)}
-    differing = [
-        f"{name} is {identity.get(name)!r} and was {before.get(name)!r}"
-        for name in sorted(names)
-        if name.split(".")[0] == name or name.split(".")[0] not in names  # not the settings of another loss
-    ]
-    if differing:
-        raise ValueError(
-            f"resume needs the settings of the interrupted training, got others: {'; '.join(differing)}; use the "
-            "earlier values, or start again with overwrite=True."
-        )
 
 
 def _text(dataset: Dataset | IterableDataset) -> str:
@@ -89,7 +66,7 @@ def _text(dataset: Dataset | IterableDataset) -> str:
     return f"{len(dataset)} rows, digest {digest(json.dumps(rows, default=_plain) for rows in blocks)}"
 
 
-def _identity_of(role: str, thing: Any) -> dict[str, Any]:
+def _class_and_config(role: str, thing: Any) -> dict[str, Any]:
     name = getattr(thing, "name", "")
     return {role: f"{type(thing).__name__} {name}".strip()} | {
         f"{role}.{key}": value for key, value in _config(thing).items()
