@@ -167,3 +167,9 @@ def test_importing_the_package_is_cheap():
     heavy = ("torch", "transformers", "sentence_transformers", "scipy", "sklearn", "matplotlib", "nltk", "peft")
     assert loaded_after("import st_extras", *heavy) == []
     assert loaded_after("import st_extras, json", "json", "torch") == ["json"]
+
+
+def test_losses_need_no_package_that_only_some_of_them_use():
+    """The keywords of RepAL and the phrases of PaSeR need them."""
+    missing = "sys.modules.update(dict.fromkeys(('jieba', 'nltk', 'rake_nltk')))"
+    assert loaded_after(f"{missing}\nfrom st_extras.losses import *", "torch") == ["torch"]

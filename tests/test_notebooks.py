@@ -22,7 +22,6 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SMALLER = {
     "STEPS": 4, "BATCH_SIZE": 8, "WORDS": 7, "SENTENCES": 100, "CORPUS": 200, "SHOWN": 100, "MINUTES": 1, "POINTS": 5,
 }  # fmt: skip
-STEPS = {"05_your_domain_without_labels": 8}  # it evaluates eight times
 MACHINE_PATH = re.compile(r"(?<![\w.:/<~])/[\w.-]+/[\w.-]+|\b[A-Z]:\\\w+|file://")
 COLAB = "](https://colab.research.google.com/github/st-extras/st-extras/blob/main/notebooks/{})"
 
@@ -68,7 +67,7 @@ def offline(tmp_path, monkeypatch):
 def smaller(path: Path) -> Any:
     """The notebook with settings that take a fraction of the time of the committed ones."""
     notebook = nbformat.read(path, as_version=4)
-    for name, value in (SMALLER | {"STEPS": STEPS.get(path.stem, SMALLER["STEPS"])}).items():
+    for name, value in SMALLER.items():
         set_to = re.compile(rf"^{name} = \d+", flags=re.MULTILINE)
         notebook.cells[1].source = set_to.sub(f"{name} = {value}", notebook.cells[1].source)
     return notebook
