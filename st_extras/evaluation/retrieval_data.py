@@ -27,7 +27,7 @@ _GRADE = Column(
     optional_up_to=2,
 )
 """Without it, all documents in a file of two columns are relevant."""
-_OF_IDS = {"query": Column(QUERY_IDS), "document": Column(DOCUMENT_IDS), "grade": _GRADE}
+_OF_IDS = {"query": Column((*QUERY_IDS, "query", "topic")), "document": Column(DOCUMENT_IDS), "grade": _GRADE}
 """Columns of a file of judgements."""
 _OF_TEXTS = {"query": Column(("query", "question")), "document": Column((*DOCUMENT_IDS, "id")), "grade": _GRADE}
 """Columns of a file of queries with their judgements."""
@@ -179,8 +179,8 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
     root = Path(folder)
     if not str(folder) or not root.is_dir():
         raise ValueError(f"There is no folder of a search collection {str(folder)!r}.")
-    documents = read_documents(find_file(root, "corpus", TABLES), require_ids=True)
-    queries = read_queries(find_file(root, "queries", TABLES), require_ids=True)
+    documents = read_documents(find_file(root, "corpus", TABLES), option="", require_ids=True)
+    queries = read_queries(find_file(root, "queries", TABLES), option="", require_ids=True)
     file = _judgement_file(root, split)
     table, taken_for = _open_judgements(file)
     try:
@@ -205,7 +205,7 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
         ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
             grades, or no document is relevant to any query.
     """
-    texts = _texts_by_id(read_documents(documents, require_ids=True))
+    texts = _texts_by_id(read_documents(documents, option="", require_ids=True))
     rows = open_file(judged, _OF_TEXTS, other=".tsv").rows()
     relevant = _by_query((where, _check_query(row["query"], where), row) for where, row in rows)
     if not relevant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -92,7 +93,7 @@ def check_string(value: Any, where: str) -> str:
         ValueError: if it is not a string; the message begins with ``where``.
     """
     if not isinstance(value, str):
-        hint = ": leave its row out, or fill it" if value is None else ""
+        hint = ": leave its row out, or fill it" if _is_missing(value) else ""
         hint = ": name the column, as in dataset['sentence']" if isinstance(value, Mapping) else hint
         raise ValueError(f"{where}: expected a sentence, got {value!r:.80}{hint}.")
     return value
@@ -114,9 +115,14 @@ def title_and_text(row: Mapping[str, Any], where: str) -> tuple[str, str]:
         ValueError: if one is not a string; the message begins with ``where``.
     """
     title, text = row.get("title"), row.get("text")
-    if title is None:
+    if _is_missing(title):
         return "", check_string(text, where)
-    return check_string(title, where).strip(), "" if text is None else check_string(text, where)
+    return check_string(title, where).strip(), "" if _is_missing(text) else check_string(text, where)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a cell is empty: None, or NaN as pandas has it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def with_title(title: str, text: str) -> str:
@@ -175,8 +181,20 @@ def blocks_of_words(texts: Iterable[str], words: int) -> Iterator[str]:
 
 
 def source_names(sources: Sources) -> list[str]:
-    """Return the names of one or several sources as a list."""
-    return [str(source) for source in ([sources] if isinstance(sources, str | PathLike) else sources)]
+    """Return the names of one or several sources as a list.
+
+    Raises:
+        ValueError: if they are texts or data sets that are held in Python.
+    """
+    names = []
+    for source in [sources] if isinstance(sources, str | PathLike | Mapping) else sources:
+        if not isinstance(source, str | PathLike):
+            raise ValueError(
+                f"sources must name files, folders or data sets, got {shown(source)}: texts held in Python need no "
+                "reading."
+            )
+        names.append(str(source))
+    return names
 
 
 def stream_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> Iterator[str]:

@@ -64,8 +64,8 @@ def as_documents(documents: Any, name: str = "documents") -> list[Document]:
             * dicts with id, title and text, in a list or any other iterable; or :class:`Document`;
             * a ``datasets.Dataset`` or ``IterableDataset`` with such columns.
 
-            Ids stand under ``_id``, corpus-id, document_id, doc_id, docid, pid or ``id``, texts under sentence, text,
-            sentence1, content or contents. A title may be left out, and so may the ids of all documents.
+            Ids stand under ``_id``, corpus-id, document_id, doc_id, docid, docno, pid or ``id``, texts under sentence,
+            text, sentence1, content or contents. A title may be left out, and so may the ids of all documents.
         name: of the argument, for the messages.
 
     Returns:
@@ -112,28 +112,34 @@ def _rows(documents: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield f"{name}, row {number}", value._asdict() if isinstance(value, Document) else value
 
 
-def read_documents(sources: Sources, *, column: str | None = None, require_ids: bool = False) -> list[Document]:
+def read_documents(
+    sources: Sources, *, column: str | None = None, option: str = "column (--column)", require_ids: bool = False
+) -> list[Document]:
     """Read documents with their ids; of a folder in BEIR's layout, those of its ``corpus`` file.
 
     Args:
         sources: files, folders, patterns or data sets, as for :func:`~st_extras.text.stream_sentences`.
         column: column of the texts. None: the first of sentence, text, sentence1, content, contents that exists, and
             the column title.
+        option: what gives ``column``, for messages; "" where nothing does.
         require_ids: refuse texts without ids, which are otherwise numbered from 0, empty ones counted.
 
     Returns:
         N documents, their texts stripped. An id is text: that of the column ``_id``, otherwise of corpus-id,
-        document_id, doc_id, docid, pid or ``id``; that of a .md file is its path. Empty documents are left out; the log
-        has their number, if they have ids.
+        document_id, doc_id, docid, docno, pid or ``id``; that of a .md file is its path, unless its front matter has
+        one. Empty documents are left out; the log has their number, if they have ids.
 
     Raises:
         ValueError: as for ``stream_sentences``; or if an id stands twice, is missing where others have one, or is
             neither a text nor a whole number, or there is no document. The message names the file with its line.
     """
-    return _read(source_names(sources), "document", text_columns(column, ("_id", *DOCUMENT_IDS, "id")), require_ids)
+    columns = text_columns(column, ("_id", *DOCUMENT_IDS, "id"), option=option)
+    return _read(source_names(sources), "document", columns, require_ids)
 
 
-def read_queries(sources: Sources, *, column: str | None = None, require_ids: bool = False) -> dict[str, str]:
+def read_queries(
+    sources: Sources, *, column: str | None = None, option: str = "column (--query-column)", require_ids: bool = False
+) -> dict[str, str]:
     """Read queries with their ids; of a folder in BEIR's layout, those of its ``queries`` file.
 
     Arguments and errors are those of :func:`read_documents`; texts may also stand in a column query or question, ids in
@@ -148,7 +154,7 @@ def read_queries(sources: Sources, *, column: str | None = None, require_ids: bo
         if folder is not None and folder.queries is None:
             raise ValueError(f"{source!r} must hold one queries file, got none.")
         chosen.append(source if folder is None else str(folder.queries))
-    columns = text_columns(column, ("_id", *QUERY_IDS, "id"), QUERY_COLUMNS, "column (--query-column)")
+    columns = text_columns(column, ("_id", *QUERY_IDS, "id"), QUERY_COLUMNS, option)
     return {str(query.id): query.full_text for query in _read(chosen, "query", columns, require_ids)}
 
 

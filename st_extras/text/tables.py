@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from glob import has_magic
@@ -30,9 +30,9 @@ TEXT_COLUMNS = ("sentence", "text", "sentence1", "content", "contents")
 """Usual names of the column of a text."""
 QUERY_COLUMNS = ("query", "question", *TEXT_COLUMNS)
 """The same of a query."""
-DOCUMENT_IDS = ("corpus-id", "corpus_id", "document_id", "doc_id", "docid", "pid")
+DOCUMENT_IDS = ("corpus-id", "corpus_id", "document_id", "doc_id", "docid", "docno", "pid")
 """Usual names of the column of a document's id in a file of judgements."""
-QUERY_IDS = ("query-id", "query_id", "qid")
+QUERY_IDS = ("query-id", "query_id", "qid", "q_id")
 """The same of a query's id."""
 
 Rows = Iterator[tuple[str, Any]]
@@ -41,7 +41,7 @@ _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 """What may separate the fields of a .csv file, by its name in messages."""
 _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
-_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*')
+_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
 
@@ -134,11 +134,15 @@ class Table:
                 chosen[key] = found[0]
             elif size > column.optional_up_to or not column.optional_up_to:
                 wanted = " or ".join(column.usual if column.given is None else (column.given,))
-                more = f" and {len(row) - _SHOWN:,} more" if len(row) > _SHOWN else ""
-                has = f"it has {', '.join(map(str, [*row][:_SHOWN])) or 'none'}{more}{self.hint}"
                 remedy = f"; {column.remedy}" if column.remedy else ""
-                raise ValueError(f"{where} has no column {wanted}: {has}{remedy}.")
+                raise ValueError(f"{where} has no column {wanted}: it has {_shown_names(row)}{self.hint}{remedy}.")
         return chosen
+
+
+def _shown_names(names: Collection[Any]) -> str:
+    """Return the names of columns for a message, the first of many."""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(map(str, [*names][:_SHOWN])) or 'none'}{more}"
 
 
 def text_columns(
@@ -328,8 +332,9 @@ def _table(path: str | PathLike[str], layout_of: Callable[[], _Layout]) -> Rows:
         if len(fields) > len(names):
             sign = _SEPARATORS.get(layout.separator, repr(layout.separator))
             raise ValueError(
-                f"{where}: a row must have at most {len(names)} fields, one for each column, got {len(fields)}: put a "
-                f"field that holds {sign} in double quotes."
+                f"{where}: a row must have at most {len(names)} fields, one for each column of the header "
+                f"({_shown_names(names)}), got {len(fields)}: put a field that holds {sign} in double quotes, or mend "
+                "the header."
             )
         if not layout.quoted and len(fields) < len(names) and sum(field.count('"') for field in fields) % 2:
             raise ValueError(
@@ -351,7 +356,9 @@ def _records(path: str | PathLike[str], layout: _Layout) -> Iterator[tuple[str, 
                 yield f"{path}, line {number}", content.split(layout.separator)
         return
     csv.field_size_limit(MAX_LINE)  # 131,072 unless it is set
-    reader = csv.reader((line for _, line in lines), delimiter=layout.separator, strict=True)
+    spaced = layout.separator != "\t"  # a quote may follow a comma and a space
+    texts = (line for _, line in lines)
+    reader = csv.reader(texts, delimiter=layout.separator, strict=True, skipinitialspace=spaced)
     start = layout.skipped + 1
     try:
         for fields in reader:

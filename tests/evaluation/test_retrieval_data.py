@@ -154,7 +154,9 @@ def test_columns_without_a_name_are_no_third_one(tmp_path):
         ("qrels/test.txt", "{q} 0\t{d} {g}"), ("qrels/test.tsv", "{q} 0 {d} {g:.1f}"),
         ("qrels/test.csv", "{q},0,{d},{g}"), ("qrels/test.tsv", "{q}\t{d}\t{g}"), ("qrels.qrel", "\n \n{q} 0 {d} {g}"),
         ("qrels.csv", "query_id;corpus_id;relevance\n{q};{d};{g}"), ("qrels.csv", "qid|docid|rel\n{q}|{d}|{g}"),
-        ("qrels.csv", "{q};{d};{g}"), ("qrels.csv", "qid, docid, gain\n{q}, {d}, {g}"),
+        ("qrels.csv", "{q};{d};{g}"), ("qrels.tsv", "query\tq0\tdocid\trel\n{q}\tQ0\t{d}\t{g}"),
+        ("qrels.csv", "qid,docno,label\n{q},{d},{g}"), ("qrels.csv", "q_id,doc_id,score\n{q},{d},{g}"),
+        ("qrels.csv", "topic,q0,docid,relevance\n{q},0,{d},{g}"), ("qrels.csv", "qid, docid, gain\n{q}, {d}, {g}"),
         ("qrels/test.csv", "{q} 0,1 {d} {g}"), ("qrels.tsv", "query-id\tcorpus-id\tscore\n{q}\t{d} \t{g}"),
         ("qrels.jsonl", '{{"_id": 5, "query_id": "{q}", "doc_id": "{d}", "label": {g}}}'),
     ],
@@ -252,3 +254,11 @@ def test_what_is_no_task_is_refused(change, message):
     good = {"queries": {"1": "one"}, "documents": {"a": "A"}, "relevant": {"1": {"a": 1.0}}}
     with pytest.raises(ValueError, match=rf"^{message}"):
         RetrievalTask(**(good | change))
+
+
+@pytest.mark.parametrize("name", ["corpus.csv", "queries.csv"])
+def test_no_option_is_named_where_there_is_none(tmp_path, name):
+    fill(tmp_path, {path: text for path, text in BEIR.items() if not path.startswith(name[:6])})
+    write(tmp_path / name, "id,body,by\n1,one,me\n")
+    with pytest.raises(ValueError, match=rf"{name} has no column .* separates? .*fields\)\.$"):
+        load_retrieval(tmp_path)

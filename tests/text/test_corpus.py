@@ -4,7 +4,15 @@ import datasets
 import pandas as pd
 import pytest
 
-from st_extras.text.corpus import blocks_of_words, is_blank, iterate_sentences, read_sentences, stream_sentences
+from st_extras.text import files
+from st_extras.text.corpus import (
+    blocks_of_words,
+    distinct_sample,
+    is_blank,
+    iterate_sentences,
+    read_sentences,
+    stream_sentences,
+)
 from tests.helpers import write
 
 
@@ -138,3 +146,38 @@ def test_files_without_sentences_are_named_among_others(tmp_path, caplog):
     files = [write(tmp_path / "a.txt", "\n"), write(tmp_path / "b.txt", "one")]
     assert read_sentences(files) == ["one"]
     assert "1 of 2 files hold no sentences, such as" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ({"train": ["one"]}, "sources must .* got {'train': "),
+        (
+            datasets.Dataset.from_dict({"text": ["one"]}),
+            "sources must .* got {'text': 'one'}: texts held in Python need no reading",
+        ),
+        ([3], "sources must .* got 3"),
+    ],
+)
+def test_what_names_no_source_is_refused(sources, message):
+    with pytest.raises(ValueError, match=rf"^{message}"):
+        read_sentences(sources)
+
+
+def test_a_text_is_searched_for_lone_surrogates_once(tmp_path, monkeypatch):
+    texts = [f"naïve {i}" for i in range(20)]
+    searched: list[str] = []
+    known = files.has_lone_surrogate
+    for place in ("files", "markdown"):
+        monkeypatch.setattr(
+            f"st_extras.text.{place}.has_lone_surrogate", lambda text: searched.append(text) or known(text)
+        )
+    data = datasets.Dataset.from_dict({"text": texts})
+    for given in (texts, data, data.to_iterable_dataset()):
+        searched.clear()
+        assert len(distinct_sample(iterate_sentences(given), 9)) == 9
+        assert searched == texts
+    path = write(tmp_path / "a.csv", "\n".join(["text", *texts]))
+    searched.clear()
+    assert read_sentences(path) == texts
+    assert not searched, "the lines were checked when they were decoded"

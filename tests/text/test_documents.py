@@ -1,6 +1,7 @@
 """Documents with ids: a title is part of its document, whatever kind of file it stands in."""
 
 import json
+import math
 
 import datasets
 import numpy as np
@@ -83,6 +84,8 @@ def test_empty_documents_are_left_out_and_counted(tmp_path, caplog):
 
 TITLED = [{"id": 7, "title": " Cards ", "text": "A lost card."}, {"id": "b", "text": " "}, {"id": -1, "title": "Loans"}]
 
+FRAME = pd.DataFrame({"id": [1, 2, 3], "title": ["Cards", None, "Loans"], "text": ["one", "two", None]})
+
 
 def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
     return datasets.Dataset.from_list([dict(row) for row in rows])
@@ -103,6 +106,8 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
         ([{"id": "3", "body": "one"}], [("3", "", "one")]),
         (columns_of([{"id": 7, "title": "Cards", "text": "one"}]), [(7, "Cards", "one")]),
         (columns_of([{"id": "7", "text": "one"}]).to_iterable_dataset(), [("7", "", "one")]),
+        ({"a": {"title": None, "text": "one"}}, [("a", "", "one")]),
+        (FRAME.to_dict("records"), [(1, "Cards", "one"), (2, "", "two"), (3, "Loans", "")]),
         ([], []),
     ],
     ids=str,
@@ -140,6 +145,10 @@ def test_a_title_stands_apart_and_is_searched():
             "documents, row 1: each document must have an id, in one .* or none of them",
         ),
         ([{"id": 1, "text": None}], "documents, row 0: expected a sentence, got None"),
+        (
+            [{"id": 1, "text": math.nan}],
+            "documents, row 0: expected a sentence, got nan: leave its row out, or fill it",
+        ),
         ([{"id": 1, "text": "one", "title": 3}], "documents, row 0: expected a sentence, got 3"),
         ({" ": "one"}, r"documents\[' '\]: the id of a document must be a text or a whole number, got ' '"),
         ({True: "one"}, "got True"),

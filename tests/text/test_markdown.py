@@ -31,6 +31,8 @@ FRONT = "---\nid: {id}\ntitle: {title}\ntags: [a, b]\n---\n{body}"
         ("---\ntitle: 1984\n---\nabout", "1984", "about"),
         ("---\ntitle: Yes\n---\nabout", "Yes", "about"),
         ("---\ntitle: Cards\n---\n", "Cards", ""),
+        ("---\ntitle: Cards\n---", "Cards", ""),
+        ("---\ntitle: Cards\n---\na\n\n---\n\nb\n\n---\n", "Cards", "a\n\n---\n\nb\n\n---"),
         ("---\n---\nabout", "", "about"),
         ("---\n# only a comment\n---\nabout", "", "about"),
         # not front matter, or malformed: text
@@ -39,6 +41,8 @@ FRONT = "---\nid: {id}\ntitle: {title}\ntags: [a, b]\n---\n{body}"
         ("---\njust a rule\n---\nabout", "", "---\njust a rule\n---\nabout"),
         ("---\ntitle: never closed\n", "", "---\ntitle: never closed"),
         ("text\n---\ntitle: late\n---\n", "", "text\n---\ntitle: late\n---"),
+        ("----\nhello\n----\nabout", "", "----\nhello\n----\nabout"),
+        ("456\n+456\n------\n912", "", "456\n+456\n------\n912"),
         ("---\n- a\n- list\n---\nabout", "", "---\n- a\n- list\n---\nabout"),
         ('---\ntitle: "\\ud800"\n---\nabout', "", "about"),
         ("---\na: " + "[" * 5000 + "\n---\nabout", "", "---\na: " + "[" * 5000 + "\n---\nabout"),
@@ -56,7 +60,17 @@ def test_title_and_text_of_a_markdown_file(tmp_path, content, title, text):
 
 @pytest.mark.parametrize(
     ("id", "wanted"),
-    [("007", "007"), ("e-42", "e-42"), ("1.10", "1.10"), ("no", "no"), ("", None), ("[a]", None), ("2020-01-01",) * 2],
+    [
+        ("007", "007"),
+        ("e-42", "e-42"),
+        ("09111", "09111"),
+        ("016", "016"),
+        ("1.10", "1.10"),
+        ("no", "no"),
+        ("", None),
+        ("[a]", None),
+        ("2020-01-01",) * 2,
+    ],
 )
 def test_the_id_of_the_front_matter_is_text_else_the_path_is(tmp_path, id, wanted):
     path = write(tmp_path / "a.md", FRONT.format(id=id, title="Cards", body="about"))
