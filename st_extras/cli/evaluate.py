@@ -23,7 +23,7 @@ from st_extras.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSEvaluator
+    from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 
 Models = Iterator[tuple[str, Any]]
 """Names with their encoders, one loaded at a time."""
@@ -157,19 +157,12 @@ def evaluate(
     Example: st-extras evaluate demo adapted --labeled FILE.tsv
     """
     bar = shows_bars(quiet, as_json)
-    data = _data(context)
+    _check_data(context)
     models = _load_each(encoder if before is None else [before, *encoder], layers, bar)
-    if data == "retrieval":
-        from st_extras.evaluation import load_judged, load_retrieval
-
-        if judged is not None:
-            options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
-        if ranks is not None:
-            _check_ranks(ranks)
-        task = load_retrieval(str(retrieval), split) if judged is None else load_judged(str(retrieval), judged)
+    if retrieval is not None:
         _on_search(
             models,
-            task,
+            _read_task(context, retrieval, judged, split, ranks),
             ranks,
             as_json,
             baseline=baseline,
@@ -179,26 +172,26 @@ def evaluate(
             document_prompt=document_prompt,
             show_progress_bar=bar,
         )
-    elif data == "labeled":
+    elif labeled is not None:
         from st_extras.evaluation import load_labeled_texts
 
-        labels = load_labeled_texts(str(labeled), text_column=text_column, label_column=label_column)
+        labels = load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
         _on_labeled(models, labels, bar, as_json)
-    elif data == "text":
+    elif text is not None:
         from st_extras.text.corpus import stream_sentences
 
-        options.check_column(context, text or [])
+        options.check_column(context, text)
         if threshold is not None:
             check_interval("threshold", threshold, -1, 1)
             if before is None and len(encoder) == 1:
                 raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
-        _on_text(models, stream_sentences(text or [], column=column), text or [], threshold, prompt, bar, as_json)
+        _on_text(models, stream_sentences(text, column=column), text, threshold, prompt, bar, as_json)
     else:
-        _on_pairs(models, _pairs(context, sts, sets, setting, bar, as_json), as_json)
+        _on_pairs(models, _read_pairs(context, sts, sets, as_json), setting, bar, as_json)
 
 
-def _data(context: typer.Context) -> str:
-    """Return the option that names the data; "sts" if none does.
+def _check_data(context: typer.Context) -> None:
+    """Check that one option names the data, STS sets of the hub if none does, and that all others belong to it.
 
     Raises:
         ValueError: if two do, or an option belongs to another one.
@@ -208,7 +201,6 @@ def _data(context: typer.Context) -> str:
     for name, belonging in _OPTIONS.items():
         if name != data:
             options.refuse_unread(context, f"needs --{name}", *belonging)
-    return data
 
 
 def _on_text(
@@ -295,29 +287,46 @@ def _on_labeled(models: Models, data: LabeledTexts, bar: bool, as_json: bool) ->
             print_line(f"{name}: {meaning}")
 
 
-def _on_pairs(models: Models, evaluator: STSEvaluator, as_json: bool) -> None:
+def _on_pairs(
+    models: Models, sets: list[STSDataset], setting: Literal["all", "wmean"], bar: bool, as_json: bool
+) -> None:
+    from st_extras.evaluation import STSEvaluator
     from st_extras.evaluation.paired import compare_sts
 
+    evaluator = STSEvaluator(sets, setting=setting, show_progress_bar=bar)
     primary = str(evaluator.primary_metric).removesuffix("_spearman_cosine")
     found = compare_sts(evaluator, models)
     _print_rows(found, "Spearman x 100", "set", primary, "pairs", as_json)
 
 
-def _pairs(
-    context: typer.Context, source: str, sets: Sequence[str] | None, setting: str, bar: bool, as_json: bool
-) -> STSEvaluator:
-    """Return the evaluator of STS sets: of the hub, if no data is given, with a line that names the alternatives."""
+def _read_pairs(context: typer.Context, source: str, names: Sequence[str] | None, as_json: bool) -> list[STSDataset]:
+    """Return STS sets: of the hub, if no data is given, with a line that names the alternatives."""
+    from st_extras.evaluation.sts_data import SEVEN_STS, load_sets
+
     given = options.is_given(context, "sts") or options.is_given(context, "sets")
-    own = "--labeled FILE, --retrieval FOLDER and --sts FOLDER score on your own data"
+    own = "--labeled FILE, --retrieval FOLDER, --text FILE and --sts FOLDER score on your own data"
     if not given and not as_json:
         print_line(f"No data given: seven STS sets of the hub are scored; {own}.", to_stderr=True)
     try:
-        return _evaluator_of(source, sets, setting=setting, show_progress_bar=bar)
+        return load_sets(names or ([_name_of(source)] if Path(source).is_file() else SEVEN_STS), source)
     except (OSError, ValueError) as error:
         if given:
             raise
         reason = one_line(error).rstrip(".")
         raise ValueError(f"The STS sets of the hub could not be read ({reason}): {own}.") from error
+
+
+def _read_task(
+    context: typer.Context, retrieval: str, judged: str | None, split: str | None, ranks: Path | None
+) -> RetrievalTask:
+    """Return the search collection, once it is known that its ranks can be written."""
+    from st_extras.evaluation import load_judged, load_retrieval
+
+    if judged is not None:
+        options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
+    if ranks is not None:
+        _check_ranks(ranks)
+    return load_retrieval(retrieval, split) if judged is None else load_judged(retrieval, judged)
 
 
 def _on_search(models: Models, task: RetrievalTask, ranks: Path | None, as_json: bool, **settings: Any) -> None:
@@ -405,16 +414,6 @@ def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as
     print_table(title, [rows, *columns], cells, justify="right")
     if others:
         print_line(f"difference: in {primary}, to {first}; interval: bootstrap over the {drawn}")
-
-
-# ------------------------------------------------------------------------------------------- for other commands too
-
-
-def _evaluator_of(source: str, sets: Sequence[str] | None, **settings: Any) -> STSEvaluator:
-    from st_extras.evaluation import SEVEN_STS, sts_evaluator
-
-    names = sets or ([_name_of(source)] if Path(source).is_file() else SEVEN_STS)
-    return sts_evaluator(names, source, **settings)
 
 
 def percent(metrics: Mapping[str, float]) -> dict[str, float]:

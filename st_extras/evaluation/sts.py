@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ from sentence_transformers.util import pairwise_cos_sim
 
 from st_extras.checks import check_choice, check_rows, shown
 from st_extras.evaluation.reporting import ReportingEvaluator, join_name
-from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, check_graded, load_sts
+from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, check_graded, load_sets
 from st_extras.spearman import spearman
 
 logger = logging.getLogger(__name__)
@@ -153,7 +152,5 @@ def sts_evaluator(
     Raises:
         ValueError: if a set cannot be read, or ``source`` is one file but there are several names.
     """
-    wanted = [names] if isinstance(names, str) else list(names)
-    if len(wanted) > 1 and source is not None and Path(source).is_file():
-        raise ValueError(f"names must be one name if source is one file ({str(source)!r}), got {', '.join(wanted)}.")
-    return STSEvaluator([load_sts(name, source) for name in wanted], setting=setting, **options)
+    sets = load_sets([names] if isinstance(names, str) else list(names), source)
+    return STSEvaluator(sets, setting=setting, **options)

@@ -103,6 +103,17 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     return data
 
 
+def load_sets(names: Sequence[str], source: str | PathLike[str] | None = None) -> list[STSDataset]:
+    """Read STS sets, see :func:`load_sts`.
+
+    Raises:
+        ValueError: if a set cannot be read, or ``source`` is one file but there are several names.
+    """
+    if len(names) > 1 and source is not None and Path(source).is_file():
+        raise ValueError(f"names must be one name if source is one file ({str(source)!r}), got {', '.join(names)}.")
+    return [load_sts(name, source) for name in names]
+
+
 def check_graded(data: STSDataset, where: str, groups: Sequence[str] | None = None) -> None:
     """Check that graded pairs can be scored: together, and in each of the groups.
 

@@ -19,6 +19,7 @@ import st_extras
 from st_extras.cli import app, console
 from st_extras.losses import SimCSELoss
 from tests.cli.conftest import files, shown
+from tests.helpers import write
 
 HEAVY = ("torch", "transformers", "sentence_transformers", "datasets", "huggingface_hub", "scipy", "nltk", "sklearn")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(st_extras.__file__).parents[1])}
@@ -32,6 +33,60 @@ def test_it_completes_before_anything_heavy_is_imported():
         [sys.executable, "-c", code], env=ENVIRONMENT | COMPLETING, capture_output=True, text=True, check=False
     )
     assert (done.returncode, "--labeled" in done.stdout, done.stderr) == (0, True, "[]\n")
+
+
+WRONG = {
+    "adapt ENC bad.csv -o out": "bad.csv has no column",
+    "adapt ENC good.csv -o out --column nope": "no column nope",
+    "adapt ENC good.csv -o out --labeled bad.csv": "bad.csv has no column",
+    "adapt ENC good.csv -o out --dev bad.csv": "bad.csv has no column",
+    "adapt ENC none.txt -o out": "none.txt",
+    "adapt-search ENC bad.csv -o out": "bad.csv has no column",
+    "adapt-search ENC good.csv -o out --queries bad.csv": "bad.csv has no column",
+    "adapt-search ENC good.csv -o out --retrieval .": "corpus file",
+    "search ENC bad.csv cat": "bad.csv has no column",
+    "search ENC good.csv --queries bad.csv": "bad.csv has no column",
+    "search ENC good.csv cat --language en": "language",
+    "evaluate ENC --labeled bad.csv": "bad.csv has no column",
+    "evaluate ENC --labeled good.csv --label-column nope": "no column nope",
+    "evaluate ENC --retrieval good.csv --judged bad.csv": "bad.csv has no column",
+    "evaluate ENC --retrieval .": "corpus file",
+    "evaluate ENC --sts bad.csv": "bad.csv has no column",
+    "evaluate ENC --text bad.csv": "bad.csv has no column",
+    "evaluate ENC --text good.csv --column nope": "no column nope",
+    "train simcse ENC bad.csv -o out": "bad.csv has no column",
+    "train simcse ENC good.csv -o out --column nope": "no column nope",
+    "adapt ENC good.csv -o mine": "mine",
+    "train simcse ENC good.csv -o mine": "mine",
+    "search ENC good.csv cat --index mine": "mine",
+}
+"""Commands that are wrong, and what the message names."""
+WITHOUT_TORCH = """
+import json, shlex, sys
+sys.modules["torch"] = None  # an import of it fails
+from st_extras.cli.app import main
+for line in json.loads(sys.argv[1]):
+    sys.argv = ["st-extras", *shlex.split(line)]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 2, line
+"""
+
+
+@pytest.mark.parametrize("command", ["evaluate"])
+def test_what_is_wrong_with_a_file_is_found_without_torch(inputs, tmp_path, command):
+    """Its import takes seconds, on a busy machine half a minute."""
+    wrong = {line: named for line, named in WRONG.items() if line.startswith(f"{command} ")}
+    write(tmp_path / "bad.csv", "a,b\n1,2\n")
+    write(tmp_path / "good.csv", "id,label,text\n1,a,b\n2,c,d\n")
+    write(tmp_path / "mine/diary", "mine")
+    lines = json.dumps([line.replace("ENC", str(inputs / "encoder")) for line in wrong])
+    command = [sys.executable, "-c", WITHOUT_TORCH, lines]
+    done = subprocess.run(command, env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False)
+    messages = done.stderr.splitlines()
+    assert (done.returncode, len(messages)) == (0, len(wrong)), done.stderr
+    assert [got for named, got in zip(wrong.values(), messages, strict=True) if named not in got] == []
 
 
 def test_other_libraries_are_quiet_unless_the_user_asks(monkeypatch):

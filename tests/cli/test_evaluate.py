@@ -50,7 +50,7 @@ def test_sets_of_a_folder_and_one_file_which_is_a_set_of_its_name(run, inputs, p
 
 @pytest.mark.parametrize("given", [(), ("--sets", "sts12")])
 def test_without_data_it_names_what_else_there_is(run, monkeypatch, given):
-    monkeypatch.setattr("st_extras.evaluation.sts_evaluator", lambda *_, **__: Path("no connection").stat())
+    monkeypatch.setattr("st_extras.evaluation.sts_data.load_sets", lambda *_, **__: Path("no connection").stat())
     code, _, err = run("evaluate", "ENC", *given, "--quiet")
     assert (code, "no connection" in err, err.count("--labeled FILE")) == (2, True, 0 if given else 2)
 

@@ -265,6 +265,8 @@ def calls(run, monkeypatch):
     # evaluation
     scores = {"mean": 0.5, "ndcg@10": 0.5, "difference": 0.0, "low": 0.0, "high": 0.0}
     on("st_extras.evaluation:sts_evaluator", lambda names, source, **_: Evaluator(names, source))
+    on("st_extras.evaluation:STSEvaluator", Evaluator("", ""))
+    on("st_extras.evaluation.sts_data:load_sets", [PAIRS])
     on("st_extras.evaluation:load_labeled_texts", LABELED)
     on("st_extras.evaluation:LabeledTextEvaluator")
     for name in ("paired:compare_labeled", "paired:compare_sts"):
