@@ -42,7 +42,8 @@ from st_extras.encoders.passages import Passages
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.search import HybridSearch
 from st_extras.text import read_sentences
-from st_extras.text.term_weights import BM25
+from st_extras.text.documents import Document
+from st_extras.text.term_weights import WordCounts
 
 MOST_MIB = 300
 """The limit of what a search needs above what is held, in MiB."""
@@ -92,13 +93,12 @@ def random_search(documents: list[str], each: int) -> HybridSearch:
     search = HybridSearch(model, documents[:1], bm25_weight=WEIGHT)
     rows = generator.standard_normal((count, _DIMENSIONS), dtype=np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    search._index = replace(
-        search._index,
-        ids=[*range(len(documents))],
+    search._state = replace(
+        search._state,
+        documents=[Document(number, "", text) for number, text in enumerate(documents)],
         passages=Passages(np.arange(0, count + 1, each), np.zeros((count, 2), dtype=np.int32)),
-        keys=np.zeros((count, 16), dtype=np.uint8),
         embeddings=rows,
-        bm25=BM25(documents),
+        words=WordCounts.of(documents),
     )
     return search
 

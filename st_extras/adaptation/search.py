@@ -55,7 +55,7 @@ from st_extras.evaluation import RetrievalTask
 from st_extras.functional import unit_rows
 from st_extras.modules.neighbor_directions import TooFewDifferentError
 from st_extras.ranking import check_product, comparable, first_documents, hybrid_weight
-from st_extras.text.term_weights import BM25, check_language, require_bm25s
+from st_extras.text.term_weights import BM25, check_language
 
 _PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
 _JUDGED = "nDCG@10 on dev, x 100"
@@ -110,7 +110,7 @@ def adapt_search(
             encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
             be used with it, an embedding is not finite, too few documents could be encoded in the time, or there is no
             interrupted run to resume.
-        ImportError: if the extra ``search`` is not installed.
+        ImportError: if there is a ``language`` and the extra ``search`` is not installed.
 
     Example:
         >>> import tempfile
@@ -127,7 +127,6 @@ def adapt_search(
     check_searchable(model)
     check_instance("dev", dev, RetrievalTask, or_none=True)
     check_bool("keep_index", keep_index)
-    require_bm25s()
     check_language(language)
     words = check_passages(passages)
     with AdaptationRun("adapt_search", model, output, options) as run:

@@ -332,15 +332,8 @@ def _read_task(
 def _on_search(models: Models, task: RetrievalTask, ranks: Path | None, as_json: bool, **settings: Any) -> None:
     """Print a row for each encoder, alone and with BM25, and how far it is from the baseline."""
     from st_extras.evaluation import compare_retrieval
-    from st_extras.text.term_weights import require_bm25s
 
-    bm25 = True
-    try:
-        require_bm25s()
-    except ImportError as error:
-        bm25 = False
-        print_line(f"The rows of BM25 are left out: {error}", to_stderr=True)
-    found = compare_retrieval(task, models, bm25=bm25, **settings)
+    found = compare_retrieval(task, models, **settings)
     if ranks is not None:
         _write_ranks(ranks, found)
     rows = {name: percent(row) for name, row in found.rows.items()}

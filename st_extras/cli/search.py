@@ -6,10 +6,10 @@ import io
 import itertools
 import sys
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 from unicodedata import category
 
 import typer
@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from st_extras.cli import options
-from st_extras.cli.console import print_json, print_line, shows_bars, table_console
+from st_extras.cli.console import counted, print_json, print_line, shows_bars, table_console
 
 if TYPE_CHECKING:
     from st_extras.search import Hit, HybridSearch
+    from st_extras.text.documents import Document
 
 _FEWEST_QUERIES = 20  # of a file, to find the weight from
 _SNIPPET = 300  # characters of a document that JSON shows
@@ -54,8 +55,8 @@ def search(
     index: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that keeps what was encoded: the next search of these documents starts at once, new and "
-            "changed documents alone are encoded, and an interrupted search resumes."
+            help="File that keeps what was encoded, such as my-index.sqlite: the next search of these documents starts "
+            "at once, and only new and changed documents are encoded."
         ),
     ] = None,
     bm25_weight: Annotated[
@@ -80,50 +81,47 @@ def search(
     """Search documents by an encoder and BM25 together: score = encoder + weight x BM25.
 
     A title is read with its text. Of a long document, its best passage counts, and is shown. Words that match are
-    marked, but for "the" and its like. Needs the extra "search".
+    marked, but for "the" and its like. --language needs the extra "search".
 
-    Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index
+    Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index.sqlite
     """
     from st_extras.modules import load
-    from st_extras.search.index import holds_index
+    from st_extras.search.index import check_index_path
     from st_extras.text.corpus import is_blank
     from st_extras.text.documents import read_documents, read_queries
     from st_extras.text.folders import find_search_folder
-    from st_extras.text.term_weights import require_bm25s
 
-    require_bm25s()
     if query and queries is not None:
         raise ValueError("--queries does not go with QUERY: give one of them.")
     if queries is None:
         options.refuse_unread(context, "needs --queries", "query_column")
+    if index is not None:
+        check_index_path(index)
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
     read = read_documents(documents, column=column)
     unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)
-    exists = index is not None and holds_index(index)
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     settings = _Settings(
         index, unlabelled if bm25_weight is None else None, bm25_weight, passages, language, batch_size
     )
-    by_id, title_of = {str(one.id): one.full_text for one in read}, {str(one.id): one.title for one in read}
-    if index is not None and exists:
-        found = _updated_search(index, settings, model, by_id, shows_bars(quiet, as_json))
+    if index is not None and index.exists() and index.stat().st_size:
+        found = _updated_search(index, settings, model, read, shows_bars(quiet, as_json))
     else:
         if settings.queries is None and bm25_weight is None and folder is not None and folder.queries is not None:
             settings = replace(settings, queries=[*read_queries(folder.queries).values()])
-        found = _new_search(settings, model, by_id, shows_bars(quiet, as_json))
+        found = _new_search(settings, model, read, shows_bars(quiet, as_json))
     if as_json and given:
-        searches = [
-            _as_json(query, hits, found.language) for query, hits in _find_each(found, given, top_k, by_id, title_of)
-        ]
-        print_json({"documents": len(by_id), "bm25_weight": found.bm25_weight, "searches": searches})
+        searches = [_as_json(query, hits, found.language) for query, hits in _find_each(found, given, top_k)]
+        print_json({"documents": len(found.ids), "bm25_weight": found.bm25_weight, "searches": searches})
         return
     if not as_json:
         print_line(
-            f"{len(by_id):,} documents. Score: {found.model.similarity_fn_name} + {found.bm25_weight:.4g} x BM25."
+            f"{counted(len(found.ids), 'document')}. Score: {found.model.similarity_fn_name} + "
+            f"{found.bm25_weight:.4g} x BM25."
         )
-    for text, hits in _find_each(found, given or _read_lines(), top_k, by_id, title_of):
+    for text, hits in _find_each(found, given or _read_lines(), top_k):
         if as_json:
             print_json(_as_json(text, hits, found.language))
         elif is_blank(text):
@@ -132,28 +130,12 @@ def search(
             _print_hits(text, hits, found.language)
 
 
-class _Hit(NamedTuple):
-    """A document that was found.
-
-    Attributes:
-        score: of the document.
-        id: of the document.
-        title: of the document; "" without one.
-        passage: text of its best passage; of the first one, without the title.
-    """
-
-    score: float
-    id: str
-    title: str
-    passage: str
-
-
 @dataclass(frozen=True)
 class _Settings:
     """How the documents are searched.
 
     Attributes:
-        index: folder that keeps the search; None: it is not kept.
+        index: file that keeps the search; None: it is not kept.
         queries: that the weight of BM25 is found from; None: none were given for it.
         bm25_weight: as given; None: it is found, or that of the index.
         passages: words of a passage, 0 for whole documents; None: the default, or that of the index.
@@ -169,8 +151,10 @@ class _Settings:
     batch_size: int
 
 
-def _new_search(settings: _Settings, model: Any, documents: Mapping[str, str], show_progress_bar: bool) -> HybridSearch:
-    """Return a new search, which is saved if there is an index folder."""
+def _new_search(
+    settings: _Settings, model: Any, documents: Sequence[Document], show_progress_bar: bool
+) -> HybridSearch:
+    """Return a new search, which is saved if an index is wanted."""
     from st_extras.search import HybridSearch
 
     found = HybridSearch(
@@ -182,7 +166,6 @@ def _new_search(settings: _Settings, model: Any, documents: Mapping[str, str], s
         passages=options.passage_words(settings.passages),
         batch_size=settings.batch_size,
         show_progress_bar=show_progress_bar,
-        folder=settings.index,
     )
     if settings.index is not None:
         found.save(settings.index)
@@ -190,36 +173,33 @@ def _new_search(settings: _Settings, model: Any, documents: Mapping[str, str], s
 
 
 def _updated_search(
-    index: Path, settings: _Settings, model: Any, documents: Mapping[str, str], show_progress_bar: bool
+    index: Path, settings: _Settings, model: Any, documents: Sequence[Document], show_progress_bar: bool
 ) -> HybridSearch:
-    """Return the search of the index folder, which follows the documents and the weight that was asked for."""
+    """Return the search of the index, which follows the documents and the weight that was asked for."""
     from st_extras.search import HybridSearch
 
-    found = HybridSearch.load(index, model, batch_size=settings.batch_size)
+    found = HybridSearch.open(index, model, batch_size=settings.batch_size)
     if settings.passages is not None and (settings.passages or None) != found.passages:
         raise ValueError(
             f"--passages must be {found.passages or 0}, as {str(index)!r} was made with, got "
-            f"{settings.passages}: take a new folder for --index."
+            f"{settings.passages}: take a new file for --index."
         )
     if settings.language not in (None, found.language):
         made_with = "be left out" if found.language is None else f"be {found.language!r}"
         raise ValueError(
-            f"--language must {made_with}, as {str(index)!r} was made, got {settings.language!r}: take a new folder "
+            f"--language must {made_with}, as {str(index)!r} was made, got {settings.language!r}: take a new file "
             "for --index."
         )
     queries, weight = settings.queries, settings.bm25_weight
     if queries is not None and found.weight_source == "given":
         print_line(f"The weight {found.bm25_weight:.4g} of an earlier --bm25-weight stays.", to_stderr=True)
         queries = None
-    same = found.holds(documents)
+    same = {document.id: document for document in found.documents} == {document.id: document for document in documents}
     if same and queries is None and weight in (None, found.bm25_weight):
-        return found
-    counts = found.update(
-        documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar, folder=index
-    )
+        return found  # without a change, a file that is write-protected will do
+    counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
     if not same:
         print_line(str(counts), to_stderr=True)
-    found.save(index)
     return found
 
 
@@ -240,45 +220,32 @@ def _read_lines() -> Iterator[str]:
             yield query
 
 
-def _find_each(
-    found: HybridSearch,
-    queries: Iterable[str],
-    top_k: int,
-    documents: Mapping[str, str],
-    titles: Mapping[str, str],
-) -> Iterator[tuple[str, list[_Hit]]]:
-    """Yield each query with its documents, best first; queries of a list are encoded together."""
+def _find_each(found: HybridSearch, queries: Iterable[str], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
+    """Yield each query with its hits, best first; queries of a list are encoded together."""
     batches: Iterable[list[str]] = [queries] if isinstance(queries, list) else ([query] for query in queries)
     for batch in batches:
-        for query, hits in zip(batch, found.search(batch, top_k), strict=True):
-            yield query, [_read_hit(hit, documents, titles) for hit in hits]
+        yield from zip(batch, found.search(batch, top_k), strict=True)
 
 
-def _read_hit(hit: Hit, documents: Mapping[str, str], titles: Mapping[str, str]) -> _Hit:
-    key, (start, end) = str(hit["corpus_id"]), hit["passage"]
-    title = titles[key]  # the document begins with it
-    return _Hit(hit["score"], key, title, documents[key][max(start, len(title)) : end].strip())
-
-
-def _as_json(query: str, hits: Sequence[_Hit], language: str | None) -> dict[str, Any]:
+def _as_json(query: str, hits: Sequence[Hit], language: str | None) -> dict[str, Any]:
     rows = [
         {
             "rank": rank,
-            "score": round(hit.score, 6),
-            "id": hit.id,
-            "title": hit.title,
-            "snippet": _snippet(hit.passage, query, language),
+            "score": round(hit["score"], 6),
+            "id": str(hit["corpus_id"]),
+            "title": hit["title"],
+            "snippet": _snippet(hit["text"], query, language),
         }
         for rank, hit in enumerate(hits, start=1)
     ]
     return {"query": query, "hits": rows}
 
 
-def _print_hits(query: str, hits: Sequence[_Hit], language: str | None) -> None:
+def _print_hits(query: str, hits: Sequence[Hit], language: str | None) -> None:
     """Print the documents of a query as a table as wide as the terminal: texts are cut, ids go on on the next line."""
     console = table_console()
     cells = [
-        (str(rank), f"{hit.score:.4f}", hit.id, f"{hit.title} {hit.passage}".strip())
+        (str(rank), f"{hit['score']:.4f}", str(hit["corpus_id"]), f"{hit['title']} {hit['text'].strip()}".strip())
         for rank, hit in enumerate(hits, start=1)
     ]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(("#", "score", "id"))]

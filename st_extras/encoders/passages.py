@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_extras.checks import check_count
 from st_extras.encoders.prompts import prompt_for
-from st_extras.text.words import SPACED_WORD
+from st_extras.text.words import SPACED_WORD, Span
 
 logger = logging.getLogger(__name__)
 PASSAGE_WORDS = 110
@@ -49,10 +49,6 @@ class Passages:
         documents, counts = np.unique(of, return_counts=True)
         return documents, Passages(np.array([0, *counts.cumsum()], dtype=np.int64), self.spans[rows])
 
-    def documents(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the numbers of the documents that have these passages, each once, in order."""
-        return np.unique(np.searchsorted(self.first, numbers, side="right") - 1)
-
     def best(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return the (Q, N) scores of the documents for (Q, P) ones of the passages: that of the best passage."""
         whole = len(self.spans) == len(self.first) - 1
@@ -77,25 +73,56 @@ def cut_documents(
         model: reads ``max_seq_length`` tokens of a text, with the prompt for documents. One without a limit reads all.
         documents: N texts.
         words: of a passage (Chinese and its like: characters), at least 4; fewer where the encoder reads fewer than 2
-            tokens for each. The last one ends with the document. A passage that the encoder would not read whole, as of
-            long words, addresses or code, is cut in two until it does. None: all documents stay whole.
+            tokens for each. The last one ends with the document. A word that the encoder would not read whole, such as
+            an address or a key, stands alone with up to three words beside it; what still has too many tokens is cut in
+            two until it is read. None: all documents stay whole.
         prompt: before documents; None: the model's own.
     """
     longer = np.zeros(len(documents), dtype=bool) if words is None else longer_than_read(model, documents, prompt)
     size = min(words or 0, max(_FEWEST_WORDS, (model.max_seq_length or 0) // _FEWEST_TOKENS))
-    spans = [
-        passage_spans(text, size) if cut else [(0, len(text))] for text, cut in zip(documents, longer, strict=True)
-    ]
-    if longer.any() and not longer_than_read(model, [""], prompt).any():  # else the prompt leaves no room for any text
-        numbers = np.flatnonzero(longer).tolist()
+    spans = [[(0, len(text))] for text in documents]
+    numbers = np.flatnonzero(longer).tolist()
+    has_room = bool(numbers) and not longer_than_read(model, [""], prompt).any()  # for a text after the prompt
+    long_words = _long_words(model, [documents[i] for i in numbers], prompt) if has_room else set()
+    for i in numbers:
+        spans[i] = _spans_around(long_words, documents[i], size)
+    if has_room:
         parts = iter(_read_whole(model, [(documents[i], span) for i in numbers for span in spans[i]], prompt))
-        for i in numbers:
-            spans[i] = [part for _ in spans[i] for part in next(parts)]
+        for i in numbers:  # overlapping passages may have a part in common
+            spans[i] = [*dict.fromkeys(part for _ in spans[i] for part in next(parts))]
     first = np.array([0, *accumulate(map(len, spans))], dtype=np.int64)
     return Passages(first, np.array([*chain.from_iterable(spans)], dtype=np.int32).reshape(-1, 2))
 
 
-def passage_spans(text: str, words: int, step: int | None = None) -> list[tuple[int, int]]:
+def _long_words(model: SentenceTransformer, documents: Sequence[str], prompt: str | None) -> set[str]:
+    """Return the words of documents that the encoder would not read whole."""
+    words = [*{word for text in documents for word in SPACED_WORD.findall(text)}]
+    return {word for word, is_long in zip(words, longer_than_read(model, words, prompt), strict=True) if is_long}
+
+
+def _spans_around(long_words: Container[str], text: str, size: int) -> list[Span]:
+    """Return where the passages of a text stand; words that are too long stand beside them, with what is near.
+
+    Args:
+        long_words: the words that are too long.
+        text: any text.
+        size: words of a passage.
+    """
+    words = [*SPACED_WORD.finditer(text)]
+    is_long = [word[0] in long_words for word in words]
+    if not any(is_long):
+        return passage_spans(text, size)
+    runs = [(long, [*run]) for long, run in groupby(range(len(words)), key=lambda i: is_long[i])]
+    spans: list[Span] = []
+    for apart, group in groupby(runs, key=lambda run: run[0] or len(run[1]) < _FEWEST_WORDS):
+        places = [place for _, run in group for place in run]
+        start, end = words[places[0]].start(), words[places[-1]].end()
+        found = [(0, end - start)] if apart else passage_spans(text[start:end], size)
+        spans += [(start + first, start + last) for first, last in found]
+    return spans
+
+
+def passage_spans(text: str, words: int, step: int | None = None) -> list[Span]:
     """Return where the passages of a text begin and end, in characters; at least one.
 
     Args:
@@ -112,8 +139,8 @@ def passage_spans(text: str, words: int, step: int | None = None) -> list[tuple[
 
 
 def _read_whole(
-    model: SentenceTransformer, passages: Sequence[tuple[str, tuple[int, int]]], prompt: str | None
-) -> list[list[tuple[int, int]]]:
+    model: SentenceTransformer, passages: Sequence[tuple[str, Span]], prompt: str | None
+) -> list[list[Span]]:
     """Return what each passage of a text is cut into, in two again and again, for the encoder to read all of it."""
     pieces = [text[start:end] for text, (start, end) in passages]
     longer = (longer_than_read(model, pieces, prompt) & [len(piece) > 1 for piece in pieces]).tolist()
@@ -124,14 +151,18 @@ def _read_whole(
     return [[*next(parts), *next(parts)] if cut else [span] for (_, span), cut in zip(passages, longer, strict=True)]
 
 
-def _halves(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return two passages in place of one, side by side: with half of its words each, or the parts of a single word."""
-    half = (sum(1 for _ in SPACED_WORD.finditer(text, start, end)) + 1) // 2
-    found = passage_spans(text[start:end], half, half)
-    if len(found) > 1:
-        return [(start + first, start + last) for first, last in found]
+def _halves(text: str, start: int, end: int) -> list[Span]:
+    """Return two passages in place of one: between the words nearest to its middle, else in the middle of a word.
+
+    Neither has less than a quarter of the characters, so that no sign stands alone.
+    """
+    words = [word.span() for word in SPACED_WORD.finditer(text, start, end)] or [(start, end)]
+    start, end = words[0][0], words[-1][1]
     middle = (start + end) // 2
-    return [(start, middle), (middle, end)]
+    cut = min((first for first, _ in words), key=lambda place: abs(place - middle))
+    if 4 * min(cut - start, end - cut) < end - start:
+        cut = middle
+    return [(start, start + len(text[start:cut].rstrip())), (cut, end)]
 
 
 def longer_than_read(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from st_extras.evaluation.reporting import bootstrap_interval, check_options, jo
 from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.functional import row_blocks
 from st_extras.ranking import Floats, check_product, comparable, highest, hybrid_weight, sample_queries, score_blocks
+from st_extras.search import HybridSearch
+from st_extras.search.index import check_index_path
+from st_extras.text.corpus import is_blank
 from st_extras.text.term_weights import BM25
 
 _BM25 = "BM25"  # the row
@@ -27,7 +31,8 @@ RRF_CONSTANT = 60
 """Of reciprocal rank fusion, as its paper and most search engines have it."""
 RRF_DEPTH = 100
 """How many documents of each side are fused by rank."""
-_OPTIONS = ("query_prompt", "document_prompt", "batch_size", "truncate_dim", "show_progress_bar")
+_OPTIONS_OF_INDEX = ("batch_size", "show_progress_bar")
+_OPTIONS = ("query_prompt", "document_prompt", "truncate_dim", *_OPTIONS_OF_INDEX)
 _MOST = 1_000_000  # documents in a ranking
 _SCORES_AT_ONCE = 2**27  # queries x documents: 512 MiB of float32
 logger = logging.getLogger(__name__)
@@ -197,6 +202,13 @@ class RetrievalComparison:
     ranks: dict[str, list[int | None]]
 
 
+def comparison_rows(names: Iterable[str], *, bm25: bool = True) -> list[str]:
+    """Return the names of the rows of :func:`compare_retrieval` for encoders with these names, in its order."""
+    if not bm25:
+        return list(names)
+    return [*(row for name in names for row in (name, f"{name} + {_BM25}", f"{name} and {_BM25}, RRF")), _BM25]
+
+
 def compare_retrieval(
     task: RetrievalTask,
     models: Iterable[tuple[str, SentenceTransformer]],
@@ -205,6 +217,7 @@ def compare_retrieval(
     baseline: str | None = None,
     language: str | None = None,
     passages: int | None = PASSAGE_WORDS,
+    index: str | PathLike[str] | None = None,
     **options: Any,
 ) -> RetrievalComparison:
     """Score encoders on a search collection, beside what a sceptic would use: BM25, and both together.
@@ -217,55 +230,114 @@ def compare_retrieval(
             times BM25's: one weight for all queries, found without judgements as
             :class:`~st_extras.search.HybridSearch` does) and "NAME and BM25, RRF" (:func:`fuse_ranks`: what a search
             engine does by default).
-        baseline: "bm25": differences are to BM25, whose row comes first. None: to the first encoder.
+        baseline: the row that differences are to, which comes first: see :func:`comparison_rows`; "bm25" is "BM25".
+            None: the first encoder.
         language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`.
         passages: words of a passage, of documents that an encoder would not read whole: the best one counts for it, as
             in :class:`~st_extras.search.HybridSearch`. None: it reads their beginning, as in BEIR and MTEB.
-        **options: prompts, batch_size, truncate_dim and show_progress_bar, as for :class:`RetrievalEvaluator`.
+        index: of a single encoder: an index of the documents, see :meth:`HybridSearch.save
+            <st_extras.search.HybridSearch.save>`, so that they are not encoded again; its weight and passages are
+            used. It is made if there is none, with a weight from the queries. None: they are encoded.
+        **options: prompts, batch_size, truncate_dim and show_progress_bar, as for :class:`RetrievalEvaluator`; with an
+            index, the last and batch_size alone: prompts and dimensions are the encoder's.
 
     Raises:
-        ImportError: if ``bm25s``, which BM25 needs, is not installed.
-        ValueError: as for :class:`RetrievalEvaluator`, or if two encoders have one name, one compares by distances, or
-            an option has no effect.
+        ImportError: if there is a ``language`` and the extra ``search`` is not installed.
+        ValueError: as for :class:`RetrievalEvaluator`, or if two encoders have one name, one compares by distances, an
+            option has no effect, there is no row ``baseline``, or the index is of other documents, another encoder,
+            language or length of passages.
     """
     for option in options:
-        check_choice("options: each", option, _OPTIONS)
-    if check_choice("baseline", baseline, (None, "bm25")) and not bm25:
+        check_choice("options: each", option, _OPTIONS if index is None else _OPTIONS_OF_INDEX)
+    baseline = _BM25 if baseline == _BM25.lower() else baseline
+    if baseline == _BM25 and not bm25:
         raise ValueError("bm25 must be True with baseline='bm25', got False.")
-    words = check_passages(passages)
+    passage_words = check_passages(passages)
     evaluator = RetrievalEvaluator(task, **options)
-    index = BM25(list(task.documents.values()), language) if bm25 else None
+    words = BM25(list(task.documents.values()), language) if bm25 else None
     queries: Any = evaluator.queries
     row_of = {text.strip(): row for row, text in enumerate(queries)}
     sampled = [row_of[text] for text in sample_queries(queries)]  # as HybridSearch does
     hits: dict[str, list[list[dict[str, Any]]]] = {}
-    if index is not None:
-        hits[_BM25] = [
-            one for rows in row_blocks(len(queries), len(evaluator.corpus)) for one in
-            evaluator.rank(index.scores(queries[rows]))
-        ]  # fmt: skip
+    names: list[str] = []
     for name, model in models:
-        if name in (*hits, _BM25):
-            raise ValueError(f"models must have different names, and none the name BM25, got {name!r} again.")
+        if name in names or name in comparison_rows(names, bm25=True):
+            raise ValueError(f"models must have different names, and none the name of a row, got {name!r} again.")
+        if index is not None and names:
+            raise ValueError(f"index must be None with several encoders, got {str(index)!r}: give one encoder.")
+        names.append(name)
         check_product(model)
-        if words is None:
-            warn_of_long_ones(model, list(task.documents.values()))
-        of_queries, of_documents, cut = evaluator.embed_both(model, words)
+        blocks: Iterable[tuple[slice, Floats]]
         if index is not None:
-            asked = [queries[row] for row in sampled]
-            weight = hybrid_weight(index, asked, of_queries[sampled], of_documents, passages=cut)
-        for block, similarities in score_blocks(of_queries, of_documents):
-            dense = cut.best(similarities)
+            search = _open_index(index, task, model, queries, language, passage_words, options)
+            weight, blocks = search.bm25_weight, _blocks_of_index(search, evaluator)
+        else:
+            if passage_words is None:
+                warn_of_long_ones(model, list(task.documents.values()))
+            of_queries, of_documents, cut = evaluator.embed_both(model, passage_words)
+            if words is not None:
+                asked = [queries[row] for row in sampled]
+                weight = hybrid_weight(words, asked, of_queries[sampled], of_documents, passages=cut)
+            blocks = ((rows, cut.best(scores)) for rows, scores in score_blocks(of_queries, of_documents))
+        for rows, dense in blocks:
             scores: dict[str, np.ndarray] = {name: dense}
-            if index is not None:
-                by_words = index.scores(queries[block])
-                scores[f"{name} + BM25"] = dense + weight * by_words
-                scores[f"{name} and BM25, RRF"] = fuse_ranks(dense, by_words)
+            if words is not None:
+                by_words = words.scores(queries[rows])
+                scores[f"{name} + {_BM25}"] = dense + weight * by_words
+                scores[f"{name} and {_BM25}, RRF"] = fuse_ranks(dense, by_words)
             for row, found in scores.items():
                 hits.setdefault(row, []).extend(evaluator.rank(found))
-    if baseline is None and index is not None:
-        hits[_BM25] = hits.pop(_BM25)  # comes last
+    if words is not None:
+        of_bm25 = (
+            evaluator.rank(words.scores(queries[rows])) for rows in row_blocks(len(queries), len(task.documents))
+        )
+        hits[_BM25] = [hits_of_query for block in of_bm25 for hits_of_query in block]
+    if baseline is not None:
+        check_choice("baseline", baseline, (*hits, None))
+        hits = {baseline: hits[baseline]} | hits
     return _compared(evaluator, hits)
+
+
+def _open_index(
+    index: str | PathLike[str],
+    task: RetrievalTask,
+    model: SentenceTransformer,
+    queries: Sequence[str],
+    language: str | None,
+    passage_words: int | None,
+    options: Mapping[str, Any],
+) -> HybridSearch:
+    """Return the search of the task's documents that an index keeps; without one, it is made and saved.
+
+    Raises:
+        ValueError: if the file is no index, or one of other documents, another encoder, language or length of passages.
+    """
+    path = check_index_path(index)
+    if not path.exists():
+        settings = {"language": language, "passages": passage_words, **options}
+        search = HybridSearch(model, task.documents, queries=queries, **settings)
+        search.save(path)
+        return search
+    search = HybridSearch.open(path, model, batch_size=options.get("batch_size", 32))
+    kept = {document.id: document.full_text.strip() for document in search.documents}
+    if kept != {key: text.strip() for key, text in task.documents.items() if not is_blank(text)}:
+        raise ValueError(f"index must be of the documents of the task, got {str(path)!r} of others: give a new file.")
+    if language not in (None, search.language):
+        raise ValueError(f"language must be that of the index, {search.language!r}, got {language!r}.")
+    if passage_words not in (PASSAGE_WORDS, search.passages):
+        raise ValueError(f"passages must be those of the index, {search.passages}, got {passage_words}.")
+    return search
+
+
+def _blocks_of_index(search: HybridSearch, evaluator: RetrievalEvaluator) -> Iterator[tuple[slice, Floats]]:
+    """Yield B of the queries at a time: which ones, and their similarities (B, N) to the documents of the task."""
+    queries: Any = evaluator.queries
+    places = {key: place for place, key in enumerate(evaluator.corpus_ids)}
+    columns = [places[key] for key in search.ids]
+    for rows in row_blocks(len(queries), len(search.embeddings)):
+        dense = np.full((len(queries[rows]), len(places)), -np.inf, dtype=np.float32)  # of those without text
+        dense[:, columns] = search.scores(queries[rows])[0]
+        yield rows, dense
 
 
 def _compared(evaluator: RetrievalEvaluator, hits: dict[str, list[list[dict[str, Any]]]]) -> RetrievalComparison:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
@@ -16,23 +15,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from tqdm.auto import tqdm
 
 from st_extras.checks import (
-    check_batch_size,
     check_bool,
     check_count,
-    check_finite_embeddings,
     check_instance,
     check_not_negative,
     check_rows,
     check_strings,
+    shown,
 )
-from st_extras.encoders.embedding_store import PART, EmbeddingStore
 from st_extras.encoders.fingerprint import EncoderFingerprint, embedding_difference
 from st_extras.encoders.passages import PASSAGE_WORDS, check_passages, cut_documents, warn_of_long_ones
-from st_extras.encoders.prompts import encode_as, prompt_for
-from st_extras.files import digest, one_writer
+from st_extras.encoders.prompts import Role, encode_as
 from st_extras.functional import row_blocks
+from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.ranking import (
     Floats,
     Numbers,
@@ -43,42 +41,59 @@ from st_extras.ranking import (
     queries_from_documents,
     sample_queries,
 )
-from st_extras.search.documents import Documents, Id, read_identified
-from st_extras.search.index import PARTS, SearchIndex, WeightSource, check_folder, read_index, write_index
+from st_extras.search.index import (
+    NewDocuments,
+    SearchState,
+    Weight,
+    WeightSource,
+    check_index_path,
+    new_version,
+    open_state,
+    read_state,
+    stored_version,
+    transaction,
+    write_change,
+    write_state,
+)
 from st_extras.text.corpus import is_blank
-from st_extras.text.term_weights import BM25, BM25_SHARE, check_language, check_share, require_bm25s, word_rules
+from st_extras.text.documents import Document, as_documents
+from st_extras.text.term_weights import BM25_SHARE, check_language, check_share
 
-Nearest = Callable[[Floats, int], tuple[Any, Any]]
-"""Takes (B, D) rows and k; returns the (B, k) inner products with the nearest passages, and their numbers."""
-
+logger = logging.getLogger(__name__)
+Id = int | str
 FEWEST_CANDIDATES = 100
 """The encoder and BM25 each suggest at least this many documents, which the sum ranks."""
-_SORTED_TOGETHER = 16 * PART  # texts that are encoded in the order of their lengths, which saves padding
-_COMPARED = 4  # texts whose kept embeddings are compared with new ones when a search is updated
-_COPIED = 2**16  # embeddings of an earlier index that are copied at a time
+_LARGEST_BATCH = 2**20
+_ENCODED = 500  # passages that are encoded at a time
+_COMPARED = 4  # passages whose embeddings are compared with new ones, to know that the encoder made them
 
 
 class Hit(TypedDict):
-    """A document that a query found.
+    """A document that a query found, as it was in the state that was searched.
 
     Attributes:
         corpus_id: its id: of a list, its place from 0.
         score: dense + w * BM25.
-        passage: where its best passage begins and ends in its text, in characters: ``text[start:end]``.
+        title: of the document; "" without one.
+        passage: first and last character of its best passage: ``text[first:last]`` of the document's text, without the
+            title.
+        text: the passage itself.
     """
 
     corpus_id: Id
     score: float
+    title: str
     passage: tuple[int, int]
+    text: str
 
 
 @dataclass(frozen=True)
 class UpdateCounts:
-    """What :meth:`HybridSearch.update` did.
+    """What a change of a search did.
 
     Attributes:
         encoded: documents that are new or changed.
-        kept: documents whose embeddings were there.
+        kept: documents that stay as they were.
         dropped: earlier documents that are gone or changed.
     """
 
@@ -87,9 +102,11 @@ class UpdateCounts:
     dropped: int
 
     def __str__(self) -> str:
+        documents = "document" if self.encoded == 1 else "documents"
+        earlier = "one" if self.dropped == 1 else "ones"
         return (
-            f"{self.encoded:,} documents encoded (new or changed), {self.kept:,} kept, {self.dropped:,} earlier ones "
-            "dropped (gone or changed)."
+            f"{self.encoded:,} {documents} encoded (new or changed), {self.kept:,} kept, {self.dropped:,} earlier "
+            f"{earlier} dropped (gone or changed)."
         )
 
 
@@ -102,36 +119,44 @@ class HybridSearch:
     text is not found; what has the embedding 0, as a table of words gives to unknown ones, is found by BM25 alone.
 
     A document that the encoder would not read whole is cut into passages, and the best one counts for it; BM25 reads
-    whole documents. Memory holds BM25's index and an embedding for each passage: 4 bytes times its dimensions, so
-    1.5 GB for a million of 384.
+    whole documents, titles included. Memory holds the texts, their words and an embedding for each passage: 4 bytes
+    times its dimensions, so 1.5 GB for a million of 384.
+
+    :meth:`save` writes an index, one SQLite file; :meth:`open` opens it without the documents. From then on,
+    :meth:`add`, :meth:`remove` and :meth:`update` change the file too: whenever one is stopped, the file holds the
+    earlier documents or the new ones. Several threads may search and change one search; each call of :meth:`search`
+    sees one state of it. Of several processes, one changes the file at a time; the others see that when they change it
+    or open it again.
 
     Args:
         model: encodes documents and queries by its routes and prompts for these, whatever these are called. It
             compares by cosine or dot product.
-        documents: N texts: a dict by id, a data set with a text column and one of ids (such as ``_id`` or ``id``), or
-            a list, whose ids are the places from 0. Those without text are left out, which shifts no place.
-        queries: unlabelled queries as users write them, from which the weight is found; some hundred are enough, and
-            at most 1,000 are used. None: 200 sentences of the documents stand for them.
-        bm25_weight: w, at least 0, if you know it. None: it is found.
+        documents: what to search in: a list of texts, whose ids are their places from 0; a dict by id; a list of dicts
+            with id, title and text; or a data set with such columns: see
+            :func:`~st_extras.text.documents.as_documents`. Those without text are left out, which shifts no place.
+        queries: unlabelled queries as users write them, from which the weight is found; a few hundred are enough, and
+            at most 1,000 are used. The index keeps them. None: 200 sentences of the documents stand for them.
+        bm25_weight: w, at least 0, if you know it. None: it is found, and found again by the change with which the
+            documents have doubled since, or while it is 0.
         share: how far the scores of BM25 spread after weighting, relative to the encoder's, above 0, at most 10.
         language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`. None: words are
             compared as they are.
         passages: words of a passage (Chinese: characters), 4 to 10,000; neighbours share a quarter. None: the encoder
             reads the beginning of a long document, and a warning says how many there are.
-        embeddings: (N, D) of the documents, if you have them, as ``model.encode_document`` gives them: no document is
-            encoded or cut. None: they are encoded.
+        embeddings: (N, D) of the documents, if you have them, as ``model.encode_document`` gives them for each title
+            and text: no document is cut, and a few are encoded, to know that the embeddings are theirs. None: they are
+            encoded.
         batch_size: texts per forward pass.
-        show_progress_bar: show how many texts are encoded.
-        folder: where :meth:`save` will write. Embeddings are kept there while they are computed, so that the same call
-            resumes after an interruption; :meth:`save` removes what it no longer needs. None: nothing is kept.
+        show_progress_bar: show how many passages are encoded.
 
     Attributes:
         model: as given.
 
     Raises:
-        ImportError: if the extra ``search`` is not installed (``pip install "st-extras[search]"``).
-        ValueError: if there is no document, an id stands twice, the model compares by distances, an embedding is not
-            finite, ``folder`` holds anything else, or a setting is not allowed.
+        ImportError: if there is a ``language`` and the extra ``search`` is not installed
+            (``pip install "st-extras[search]"``).
+        ValueError: if there is no document with text, an id stands twice, the model compares by distances, an embedding
+            is not finite or not the model's, or a setting is not allowed.
 
     Source: the weighted sum of scores is common in hybrid search; finding its weight without labels is this package's.
 
@@ -142,8 +167,10 @@ class HybridSearch:
         >>> search = HybridSearch(raw_encoder(), documents)
         >>> [hit["corpus_id"] for hit in search.search(["what is E42"])[0]]
         ['e42', 'lost']
-        >>> search.update({**documents, "loan": "A loan is paid back over years."}).encoded
+        >>> search.add([{"id": "loan", "title": "Loans", "text": "A loan is paid back over years."}]).encoded
         1
+        >>> [hit["corpus_id"] for hit in search.search("what is E42", among=["loan", "lost"])[0]]
+        ['lost', 'loan']
     """
 
     def __init__(
@@ -159,123 +186,218 @@ class HybridSearch:
         embeddings: Any = None,
         batch_size: int = 64,
         show_progress_bar: bool = False,
-        folder: str | PathLike[str] | None = None,
     ) -> None:
+        self._set_up(model, batch_size)
+        weight = _wanted_weight(queries, bm25_weight) or Weight()
+        passage_words = check_passages(passages) if embeddings is None else None
+        settings = passage_words, check_language(language), replace(weight, share=check_share(share))
+        given = _check_some(as_documents(documents))
+        show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
+        rows = _check_given(embeddings, given)
+        state = SearchState.without_documents(self._fingerprint(), model.similarity_fn_name, *settings)
+        self._state, _, _ = self._changed(state, given, lambda _: False, rows, show_progress_bar=show_progress_bar)
+
+    def _set_up(self, model: SentenceTransformer, batch_size: int, path: Path | None = None) -> None:
+        """Store what each search has; of an index that is opened, its state too."""
         check_instance("model", model, SentenceTransformer)
         check_product(model)
         self.model = model
-        self._batch_size = check_batch_size(batch_size)
-        self._changes = threading.RLock()  # one thread at a time makes another index; others search meanwhile
-        self._folder = None if folder is None else check_folder(folder)
-        if isinstance(documents, SearchIndex):  # that load has read
-            self._check_encoder(documents)
-            self._index = documents
-            return
-        share = check_share(share)
-        words = check_passages(passages)
-        words = words if embeddings is None else None
-        language = check_language(language)
-        show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
-        weight, unlabelled, source = _given_weight(queries, bm25_weight)
-        read = read_identified(documents)
-        index = self._build_index(read, words, language, embeddings, show_progress_bar)
-        if source == "documents":
-            unlabelled = queries_from_documents(read.texts)
-        self._index = self._weighted(replace(index, share=share), weight, unlabelled, source)
+        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
+        self._locks = _Locks()
+        self._path = path  # of the index that changes are written to
+        if path is not None:
+            self._state = open_state(path)
+            self._check_encoder(self._state)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], model: SentenceTransformer, *, batch_size: int = 64) -> HybridSearch:
+        """Open an index that :meth:`save` wrote; what is added and removed from now on is written to it.
+
+        Nothing in the file can run code. BM25 is made from the words in it by the first search that needs it.
+
+        Args:
+            path: the file.
+            model: the encoder that it was made with, recognized by how it encodes documents: it may have another route
+                or prompt for queries.
+            batch_size: texts per forward pass.
+
+        Raises:
+            ImportError: if the index has a language and the extra ``search`` is not installed.
+            ValueError: if the file is no index or damaged, or another encoder made it.
+            TimeoutError: if another process writes to the file for more than 10 seconds.
+            OSError: if the file cannot be read.
+        """
+        search = cls.__new__(cls)
+        search._set_up(model, batch_size, Path(path).absolute())  # noqa: SLF001 (of this class)
+        return search
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the search to an index, one SQLite file; what is added and removed from now on is written to it.
+
+        The documents are in it, the model is not. An interruption leaves the earlier index or this one.
+
+        Args:
+            path: a new file, such as "my-index.sqlite", or an earlier index, which is replaced.
+
+        Raises:
+            ValueError: if there is another file or a folder.
+            TimeoutError: if another process writes to the file for more than 10 seconds.
+            OSError: if it cannot be written.
+        """
+        checked = check_index_path(path)
+        with self._locks.changing:
+            with transaction(checked, may_be_new=True) as file:
+                if stored_version(file) != (self._state.version, self._state.word_rules):
+                    write_state(file, self._state)
+            self._path = checked.absolute()
 
     def __repr__(self) -> str:
-        passages = len(self.embeddings)
-        return f"HybridSearch(documents={len(self.ids)}, passages={passages}, bm25_weight={self.bm25_weight:.4g})"
+        state = self._state
+        counts = f"documents={len(state.documents)}, passages={len(state.embeddings)}"
+        return f"HybridSearch({counts}, bm25_weight={state.weight.value:.4g})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_changes"}
+        return {**vars(self), "_path": None, "_locks": None}  # a copy goes its own way, in memory
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _changes=threading.RLock())  # a lock belongs to its process
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        vars(self).update(attributes, _locks=_Locks())
 
     @property
-    def ids(self) -> Sequence[Id]:
+    def documents(self) -> list[Document]:
+        """The N documents, in the order in which they were added; one that changed comes last."""
+        return [*self._state.documents]
+
+    @property
+    def ids(self) -> list[Id]:
         """The ids of the N documents."""
-        return self._index.ids
+        return [document.id for document in self._state.documents]
 
     @property
     def embeddings(self) -> Floats:
-        """(P, D) of the passages, of length 1 for cosines, 0 of one without text; for an index of yours: see search."""
-        return self._index.embeddings
+        """(P, D) of the passages, of length 1 for cosines; 0 of words that a table of words does not know."""
+        return self._state.embeddings
 
     @property
     def bm25_weight(self) -> float:
         """w: the weight of BM25."""
-        return self._index.bm25_weight
+        return self._state.weight.value
 
     @property
-    def weight_source(self) -> str:
+    def weight_source(self) -> WeightSource:
         """Where the weight is from: "given", or found from "queries" or from sentences of the "documents"."""
-        return self._index.weight_source
+        return self._state.weight.source
 
     @property
     def language(self) -> str | None:
         """Of BM25's stems and stop words; None: words are compared as they are."""
-        return self._index.bm25.language
+        return self._state.words.language
 
     @property
     def passages(self) -> int | None:
-        """Words of a passage; None: documents are whole."""
-        return self._index.passage_words
+        """Words of a passage of documents that are added; None: they stay whole."""
+        return self._state.passage_words
 
-    def search(self, queries: Any, top_k: int = 10, *, nearest: Nearest | None = None) -> list[list[Hit]]:
+    # --- searching ---
+
+    def search(self, queries: Any, top_k: int = 10, *, among: Collection[Id] | None = None) -> list[list[Hit]]:
         """Return the best documents for each query, best first, as ``sentence_transformers.util.semantic_search`` does.
 
         Args:
             queries: strings, or one string. One without any text finds nothing.
             top_k: how many documents to return, at least 1; fewer if there are fewer.
-            nearest: suggests the encoder's passages, such as ``index.search`` of a faiss index over ``embeddings`` by
-                inner product: takes (B, D) embedded queries and k, returns (B, k) scores, which are not used, and the
-                numbers of the passages; -1 stands for none. It is called again for more passages where few documents
-                have all of them. None: exact, by comparing with all embeddings.
+            among: ids of the documents to search in, for all queries; those that are not there are ignored. None: all.
 
         Returns:
-            For each query a list of ``{"corpus_id": id, "score": dense + w * BM25, "passage": (start, end)}``: where
-            the passage nearest to the query stands in the document, in characters. Of equal scores, the document that
-            was given first comes first.
+            For each query a list of :class:`Hit`: ``{"corpus_id": id, "score": dense + w * BM25, "title": ...,
+            "passage": (first, last), "text": ...}``, with the passage nearest to the query. Of equal scores, the
+            document that was added first comes first.
 
         Raises:
-            ValueError: if a query is not a string or no valid text, its embedding is not finite, ``top_k`` is not
-                allowed, ``nearest`` returns anything else, or words are compared in another way than when the search
-                was saved.
+            ValueError: if a query is not a string or no valid text, its embedding is not finite, or ``top_k`` or
+                ``among`` is not allowed.
         """
         texts = (queries,) if isinstance(queries, str) else check_strings("queries", queries)
         top_k = check_count("top_k", top_k, 1)
-        index = self._index  # one for the whole call: another thread may update
-        count = min(len(index.ids), max(FEWEST_CANDIDATES, top_k))
+        state = self._state  # one for the whole call: another thread may change the search
+        allowed = None if among is None else _allowed(state, among)
+        count = min(len(state.documents) if allowed is None else int(allowed.sum()), max(FEWEST_CANDIDATES, top_k))
         hits: list[list[Hit]] = [[] for _ in texts]
-        asked = [number for number, text in enumerate(texts) if not is_blank(text)]
-        if not asked:
+        searched = [number for number, text in enumerate(texts) if not is_blank(text)]
+        if not searched or not count:
             return hits
-        self._check_similarity(index)
-        if not index.compares_words_as_now:
-            raise ValueError(
-                "the search must be updated with its documents, as words are compared in another way than when it was "
-                "saved: update(documents) makes BM25 anew and encodes nothing again."
-            )
-        embedded = self._embed_queries([texts[number] for number in asked])
-        for rows in row_blocks(len(asked), len(index.embeddings)):
-            bm25 = index.bm25.scores([texts[number] for number in asked[rows]])
-            if nearest is None:
-                nearby = _nearest_documents(index, embedded[rows], count)
-            else:
-                nearby = _suggested_documents(index, embedded[rows], count, nearest)
-            found = zip(asked[rows], embedded[rows], bm25, nearby, highest(bm25, count), strict=True)
-            for number, query, by_words, near, first_by_words in found:
+        self._check_similarity(state)
+        with self._locks.making:  # by one thread; the others wait for it
+            bm25 = state.words.bm25
+        embedded = self._embed("query", [texts[number] for number in searched])
+        for rows in row_blocks(len(searched), len(state.embeddings)):
+            word_scores = bm25.scores([texts[number] for number in searched[rows]])
+            if allowed is not None:
+                word_scores[:, ~allowed] = 0
+            nearest = _nearest_documents(state, embedded[rows], count, allowed)
+            sides = zip(searched[rows], embedded[rows], word_scores, nearest, highest(word_scores, count), strict=True)
+            for number, query, by_words, near, first_by_words in sides:
                 shared = first_by_words[by_words[first_by_words] > 0]  # they have a word of the query
                 candidates = np.union1d(near, shared)  # sorted, so the stable sort keeps the order of equal ones
-                dense, best_passages = _best_passages(index, candidates, query)
-                scores = dense + index.bm25_weight * by_words[candidates]
-                for i in np.argsort(-scores, kind="stable")[:top_k].tolist():
-                    start, end = index.passages.spans[best_passages[i]].tolist()
-                    hit = Hit(corpus_id=index.ids[candidates[i]], score=float(scores[i]), passage=(start, end))
-                    hits[number].append(hit)
+                dense, best_passages = _best_passages(state, candidates, query)
+                scores = dense + state.weight.value * by_words[candidates]
+                hits[number] = [
+                    _hit(state, int(candidates[i]), int(best_passages[i]), float(scores[i]))
+                    for i in np.argsort(-scores, kind="stable")[:top_k].tolist()
+                ]
         return hits
+
+    def scores(self, queries: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return what the encoder and BM25 give all N documents for Q queries, (Q, N) each, in the order of ``ids``.
+
+        The sum of the first, of each document's best passage, and of ``bm25_weight`` times the second is the score.
+
+        Raises:
+            ValueError: as for :meth:`search`.
+        """
+        texts = check_strings("queries", queries, at_least=1)
+        state = self._state
+        self._check_similarity(state)
+        with self._locks.making:
+            bm25 = state.words.bm25
+        return state.passages.best(self._embed("query", texts) @ state.embeddings.T), bm25.scores(texts)
+
+    # --- changing ---
+
+    def add(self, documents: Any, *, embeddings: Any = None, show_progress_bar: bool = False) -> UpdateCounts:
+        """Add documents; those whose ids are there are replaced if their title or text changed.
+
+        The search then finds what a new search of all documents with the same weight would find. Another thread may
+        search meanwhile: it finds the earlier documents until all is done. A document without text removes the one of
+        its id.
+
+        Args:
+            documents: as for the class, with an id for each: a list of texts would be numbered from 0 again.
+            embeddings: (N, D) of these documents, as for the class: none of them is cut. None: new and changed ones are
+                encoded.
+            show_progress_bar: show how many passages are encoded.
+
+        Returns:
+            How many documents were encoded, kept and dropped.
+
+        Raises:
+            ValueError: as for the class; or if the model no longer is the encoder that made the search. The earlier
+                documents then stay.
+            TimeoutError: if another process writes to the index for more than 10 seconds.
+            OSError: if the index cannot be written.
+        """
+        given = as_documents(documents, require_ids=True)  # numbers from 0 would replace what is there
+        by_id = {document.id: document for document in given}
+        return self._change(
+            given, lambda document: by_id.get(document.id, document) == document, embeddings, show_progress_bar
+        )
+
+    def remove(self, ids: Collection[Id]) -> UpdateCounts:
+        """Remove documents by their ids; those that are not there are ignored.
+
+        Returns and errors are those of :meth:`add`.
+        """
+        gone = _check_ids("ids", ids)
+        return self._change([], lambda document: document.id not in gone)
 
     def update(
         self,
@@ -285,118 +407,200 @@ class HybridSearch:
         bm25_weight: float | None = None,
         embeddings: Any = None,
         show_progress_bar: bool = False,
-        folder: str | PathLike[str] | None = None,
     ) -> UpdateCounts:
-        """Search these documents from now on; those whose texts were there before are not encoded again.
-
-        What it finds is what a new search of the documents with the same weight would find. BM25 is made anew. Another
-        thread may search meanwhile: it finds the earlier documents until all is done. :meth:`save` writes the change.
+        """Search exactly these documents from now on; those that are there are not encoded again.
 
         Args:
-            documents: all of them, as for the class: those to keep, too. Texts are recognized, whatever their ids.
-            queries: to find the weight anew from. None: it stays.
-            bm25_weight: another weight. None: it stays.
-            embeddings: (N, D) of all documents, if you have them; none is cut then. None: new and changed texts are
-                encoded.
-            show_progress_bar: show how many texts are encoded.
-            folder: where :meth:`save` will write, as for the class. None: the one that the class was given, if any.
+            documents: all of them, as for the class: those to keep, too.
+            queries: to find the weight anew from. None: see ``bm25_weight`` of the class.
+            bm25_weight: another weight. None: see the class.
+            embeddings: (N, D) of all documents, as for the class: from now on, documents stay whole.
+            show_progress_bar: show how many passages are encoded.
 
-        Returns:
-            How many documents were encoded, kept and dropped.
-
-        Raises:
-            ValueError: as for the class; or if the model no longer is the encoder that made the search. The earlier
-                documents then stay.
+        Returns and errors are those of :meth:`add`.
         """
+        weight = _wanted_weight(queries, bm25_weight)
+        given = _check_some(as_documents(documents))
+        by_id = {document.id: document for document in given}
+        return self._change(
+            given,
+            lambda document: by_id.get(document.id) == document,
+            embeddings,
+            show_progress_bar,
+            weight=weight,
+            stay_whole=embeddings is not None,
+        )
+
+    def _change(
+        self,
+        given: Sequence[Document],
+        keeps: Callable[[Document], bool],
+        embeddings: Any = None,
+        show_progress_bar: bool = False,
+        **settings: Any,
+    ) -> UpdateCounts:
+        """Change the search, and its index within one transaction: see :meth:`_changed`."""
+        rows = _check_given(embeddings, given)
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
-        weight, unlabelled, source = _given_weight(queries, bm25_weight)
-        read = read_identified(documents)
-        checked = None if folder is None else check_folder(folder)
-        with self._changes:
-            self._folder = checked or self._folder
-            earlier = self._index
-            self._check_encoder(earlier)
-            if source == "documents":  # neither is given
-                weight, source = earlier.bm25_weight, earlier.weight_source
-            language = earlier.bm25.language
-            index = self._build_index(read, earlier.passage_words, language, embeddings, show_progress_bar, earlier)
-            counts = _counts(index, earlier)
-            self._index = self._weighted(replace(index, share=earlier.share), weight, unlabelled, source)
+        settings["show_progress_bar"] = show_progress_bar
+        with self._locks.changing:
+            if self._path is None:
+                self._check_encoder(self._state)
+                after, _, counts = self._changed(self._state, given, keeps, rows, **settings)
+            else:
+                with transaction(self._path) as file:
+                    before, stored = self._state, stored_version(file)
+                    if stored != (before.version, before.word_rules):  # another process changed it
+                        before = read_state(file)
+                    self._check_encoder(before)
+                    after, kept, counts = self._changed(before, given, keeps, rows, **settings)
+                    if stored != (before.version, before.word_rules):  # its words are counted in another way by now
+                        write_state(file, after)
+                    elif after is not before:
+                        write_change(file, before, kept, after)
+            self._state = after
         return counts
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write the search to a folder: embeddings (safetensors), the files of BM25, ids, and their description.
-
-        The documents are not in it, nor is the model. An interruption leaves the earlier search or this one.
-
-        Args:
-            folder: a new or empty one, or an earlier one of this method, which is replaced; or the one that was given
-                when the search was made. Files of others in it stay as they are.
-
-        Raises:
-            ValueError: if a new folder holds anything else, a file of the earlier search was changed since, or another
-                process writes to it.
-            OSError: if a file cannot be written.
-        """
-        with self._changes:
-            write_index(self._index, folder)
-            if self._folder is not None:
-                EmbeddingStore(self._folder / PARTS).remove()
-
-    @classmethod
-    def load(
-        cls,
-        folder: str | PathLike[str],
-        model: SentenceTransformer,
+    def _changed(
+        self,
+        state: SearchState,
+        given: Sequence[Document],
+        keeps: Callable[[Document], bool],
+        rows: Floats | None = None,
         *,
-        documents: Any = None,
-        batch_size: int = 64,
-    ) -> HybridSearch:
-        """Open a folder that :meth:`save` wrote. Nothing in it can run code.
+        weight: Weight | None = None,
+        stay_whole: bool = False,
+        show_progress_bar: bool = False,
+    ) -> tuple[SearchState, NDArray[np.bool_], UpdateCounts]:
+        """Return the state after a change, which of the N documents before stay (N,), and the counts.
 
         Args:
-            folder: the folder.
-            model: the encoder that it was made with, recognized by how it encodes documents: it may have another route
-                or prompt for queries.
-            documents: the same documents, to be sure that they are; hits then carry their ids, and BM25 is made anew
-                if words are compared in another way by now. None: not compared.
-            batch_size: texts per forward pass.
-
-        Raises:
-            ImportError: if the extra ``search`` is not installed.
-            ValueError: if there is no such folder, it is not complete or damaged (the message names the file), another
-                encoder made it, or it was made of other documents.
+            state: before the change.
+            given: documents to add where they are not kept; those without text are left out.
+            keeps: whether a document of the state stays.
+            rows: (G, D) embeddings of the given documents, none of which is cut; None: they are encoded.
+            weight: another weight, or what to find it from. None: it stays, or is found again from what it was found
+                from.
+            stay_whole: whether documents are not cut from now on: those that were, do not stay.
+            show_progress_bar: show how many passages are encoded.
         """
-        index = read_index(folder)
-        if documents is not None:
-            given = read_identified(documents)
-            if given.digest() != index.digest:
-                raise ValueError(
-                    f"documents must be those that {str(Path(folder))!r} was made of, got others: open it without "
-                    "them, and update it."
+        kept = np.fromiter(map(keeps, state.documents), np.bool_, len(state.documents))
+        if stay_whole and state.passage_words is not None:
+            state = replace(state, passage_words=None)
+            kept &= _is_whole(state)
+        there = {state.documents[place].id for place in np.flatnonzero(kept).tolist()}
+        new = [i for i, one in enumerate(given) if one.id not in there and not is_blank(one.full_text)]
+        counts = UpdateCounts(encoded=len(new), kept=len(there), dropped=len(kept) - len(there))
+        after = state
+        if new or counts.dropped:
+            documents = [given[i] for i in new]
+            vectors = None if rows is None else comparable(self.model, torch.from_numpy(rows[new]))
+            after = state.changed(kept, self._encode(state, kept, documents, vectors, show_progress_bar))
+        return self._weighted(after, weight), kept, counts
+
+    def _encode(
+        self,
+        state: SearchState,
+        kept: NDArray[np.bool_],
+        documents: Sequence[Document],
+        vectors: Floats | None,
+        show_progress_bar: bool,
+    ) -> NewDocuments:
+        """Return new documents with their passages and embeddings; passages of dropped ones are not encoded again."""
+        texts = [document.full_text for document in documents]
+        passage_words = state.passage_words if vectors is None else None
+        passages = cut_documents(self.model, texts, passage_words)
+        if vectors is not None:
+            if vectors.shape[1] != (dimension := state.embeddings.shape[1]):
+                raise ValueError(f"embeddings must have the model's {dimension} dimensions, got {vectors.shape[1]}.")
+            hint = "give those of model.encode_document for these documents, in their order"
+            self._check_embeddings("embeddings", texts, vectors, "unknown", hint)
+            return NewDocuments(documents, passages, vectors)
+        if passage_words is None:
+            warn_of_long_ones(self.model, texts)
+        of_passages = np.repeat(kept, np.diff(state.passages.first))
+        if texts:
+            stay = np.flatnonzero(of_passages)
+            longest = stay[np.argsort(-np.ptp(state.passages.spans[stay], axis=1), kind="stable")[:_COMPARED]]
+            hint = "make the search again from its documents"
+            self._check_embeddings(
+                "model", _passage_texts(state, longest), state.embeddings[longest], state.encoder.dtype, hint
+            )
+        dropped = np.flatnonzero(~of_passages)
+        known = dict(zip(_passage_texts(state, dropped), dropped.tolist(), strict=True))
+        pieces = passages.texts(texts)
+        rows = np.array([known.get(piece, -1) for piece in pieces], dtype=np.int64)
+        embeddings = np.empty((len(pieces), state.embeddings.shape[1]), dtype=np.float32)
+        embeddings[rows >= 0] = state.embeddings[rows[rows >= 0]]
+        places: dict[str, list[int]] = {}  # of each new text, which is encoded once
+        for place in np.flatnonzero(rows < 0).tolist():
+            places.setdefault(pieces[place], []).append(place)
+        different = sorted(places, key=lambda piece: -len(piece))  # long ones together, which saves padding
+        with tqdm(total=len(different), unit=" passages", desc="Encoding", disable=not show_progress_bar) as bar:
+            for first in range(0, len(different), _ENCODED):
+                part = different[first : first + _ENCODED]
+                encoded = self._embed("document", part)
+                for piece, embedding in zip(part, encoded, strict=True):
+                    embeddings[places[piece]] = embedding
+                bar.update(len(part))
+        return NewDocuments(documents, passages, embeddings)
+
+    def _check_embeddings(
+        self, argument: str, texts: Sequence[str], embeddings: Floats, dtype: str, remedy: str
+    ) -> None:
+        """Check that the encoder gives the longest of N texts these embeddings (N, D), which have a precision."""
+        longest = sorted(range(len(texts)), key=lambda i: -len(texts[i]))[:_COMPARED]
+        if not longest:
+            return
+        compared = [texts[i] for i in longest]
+        encoded = encode_as(self.model, "document", compared, convert_to_tensor=True, show_progress_bar=False)
+        dtypes = dtype, str(encoded.dtype).removeprefix("torch.")
+        again = torch.from_numpy(comparable(self.model, encoded))
+        if other := embedding_difference(torch.from_numpy(embeddings[longest]), again, *dtypes):
+            must = "be those of the model" if argument == "embeddings" else "be the encoder that made the search"
+            raise ValueError(f"{argument} must {must}, got others ({other}): {remedy}.")
+
+    def _embed(self, role: Role, texts: Sequence[str]) -> Floats:
+        """Return the embeddings (N, D) of N >= 1 queries or documents, whose inner products are the similarities."""
+        options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
+        embeddings = encode_as(self.model, role, texts, show_progress_bar=False, **options)
+        check_finite_embeddings(embeddings, texts)
+        return comparable(self.model, embeddings)
+
+    def _weighted(self, state: SearchState, wanted: Weight | None) -> SearchState:
+        """Return the state with the weight that is wanted, or with its own, which is found again if it must be."""
+        earlier = state.weight
+        weight = earlier if wanted is None else replace(wanted, share=earlier.share)
+        total = len(state.documents)
+        is_old = wanted is not None or not weight.value or total >= 2 * weight.documents
+        if weight.source != "given" and total and is_old:
+            queries = weight.queries or queries_from_documents([document.full_text for document in state.documents])
+            with self._locks.making:
+                bm25 = state.words.bm25
+            value = hybrid_weight(
+                bm25, queries, self._embed("query", queries), state.embeddings, weight.share, state.passages
+            )
+            weight = replace(weight, value=value, documents=total)
+            if earlier.documents and value != earlier.value:
+                logger.warning(
+                    "BM25 has the weight %.4g from now on, found from %s of %s documents; it was %.4g, of %s.",
+                    value,
+                    "queries" if weight.queries else "sentences",
+                    f"{total:,}",
+                    earlier.value,
+                    f"{earlier.documents:,}",
                 )
-            index = replace(index, ids=given.ids)  # numbers where they are numbers
-            if not index.compares_words_as_now:
-                index = index.with_bm25_of(given.texts)
-        return cls(model, index, batch_size=batch_size)
+        return state if weight == earlier else replace(state, weight=weight, version=new_version())
 
-    def holds(self, documents: Any) -> bool:
-        """Return whether a new search of these documents would be this one: the same texts and ids in this order.
-
-        Raises:
-            ValueError: if they are no documents.
-        """
-        return read_identified(documents).digest() == self._index.digest and self._index.compares_words_as_now
-
-    def _check_encoder(self, index: SearchIndex) -> None:
-        self._check_similarity(index)
-        if other := index.encoder.difference(self._fingerprint()):
+    def _check_encoder(self, state: SearchState) -> None:
+        self._check_similarity(state)
+        if other := state.encoder.difference(self._fingerprint()):
             raise ValueError(f"model must be the encoder that made the search, got another ({other}).")
 
-    def _check_similarity(self, index: SearchIndex) -> None:
-        if self.model.similarity_fn_name != index.similarity:
+    def _check_similarity(self, state: SearchState) -> None:
+        if self.model.similarity_fn_name != state.similarity:
             raise ValueError(
-                f"model.similarity_fn_name must be {index.similarity!r} as the search was made with, got "
+                f"model.similarity_fn_name must be {state.similarity!r} as the search was made with, got "
                 f"{self.model.similarity_fn_name!r}."
             )
 
@@ -405,222 +609,130 @@ class HybridSearch:
         found = EncoderFingerprint.of(self.model, route="document")
         return replace(found, probes=torch.from_numpy(comparable(self.model, found.probes)))
 
-    def _build_index(
-        self,
-        documents: Documents,
-        words: int | None,
-        language: str | None,
-        embeddings: Any,
-        show_progress_bar: bool,
-        earlier: SearchIndex | None = None,
-    ) -> SearchIndex:
-        """Return an index of documents without a weight; texts of the earlier one keep their embeddings."""
-        require_bm25s()  # before anything is encoded
-        texts = documents.texts
-        given = None if embeddings is None else check_rows("embeddings", embeddings)
-        if given is not None and len(given) != documents.total:
-            raise ValueError(f"embeddings must have a row for each of {documents.total} documents, got {len(given)}.")
-        encoder = self._fingerprint()
-        if given is not None and given.shape[1] != encoder.probes.shape[1]:
-            raise ValueError(
-                f"embeddings must have the model's {encoder.probes.shape[1]} dimensions, got {given.shape[1]}."
-            )
-        cut = cut_documents(self.model, texts, words if given is None else None)
-        if words is None and given is None:
-            warn_of_long_ones(self.model, texts)
-        pieces = cut.texts(texts)
-        keys = _keys(self.model, pieces)
-        if given is None:
-            rows = _rows_of(keys, earlier)
-            if earlier is not None:
-                self._check_kept(earlier, pieces, rows)
-                encoder = earlier.encoder  # not the new one: small changes would add up
-            with nullcontext() if self._folder is None else one_writer(self._folder):
-                vectors = self._encoded(pieces, rows, earlier, show_progress_bar)
-        else:
-            vectors = comparable(self.model, given[documents.places])
-        similarity = self.model.similarity_fn_name
-        return SearchIndex(
-            documents.ids,
-            cut,
-            keys,
-            vectors,
-            BM25(texts, language),
-            encoder,
-            similarity,
-            words,
-            documents.digest(),
-            word_rules(language),
-        )
 
-    def _check_kept(self, earlier: SearchIndex, pieces: Sequence[str], rows: Numbers) -> None:
-        """Check that the encoder gives some of the texts that keep their embeddings, long ones first, these again."""
-        kept = sorted(np.flatnonzero(rows >= 0).tolist(), key=lambda number: -len(pieces[number]))[:_COMPARED]
-        if not kept:
-            return
-        texts = [pieces[number] for number in kept]
-        encoded = encode_as(self.model, "document", texts, convert_to_tensor=True, show_progress_bar=False)
-        stored = torch.from_numpy(earlier.embeddings[rows[kept]])
-        again = torch.from_numpy(comparable(self.model, encoded))
-        if other := embedding_difference(
-            stored, again, earlier.encoder.dtype, str(encoded.dtype).removeprefix("torch.")
-        ):
-            raise ValueError(f"model must be the encoder that made the search, got another ({other}): make it again.")
+class _Locks:
+    """The locks of a search, which belong to its process.
 
-    def _encoded(
-        self, pieces: Sequence[str], rows: np.ndarray, earlier: SearchIndex | None, show_progress_bar: bool
-    ) -> Floats:
-        """Return (P, D) embeddings of texts, of length 1 for cosines: those of an earlier index, and new ones.
+    Attributes:
+        changing: held by the one thread that changes the search; others search meanwhile.
+        making: held by the one thread that makes BM25.
+    """
 
-        Args:
-            pieces: P texts.
-            rows: (P,) of each its row in the earlier index; -1 of a new text.
-            earlier: the earlier index; None without one.
-            show_progress_bar: show how many texts are encoded.
-        """
-        places: dict[str, list[int]] = {}  # of each new text, which is encoded once
-        for number in np.flatnonzero(rows < 0).tolist():
-            places.setdefault(pieces[number], []).append(number)
-        new = list(places)
-        store = EmbeddingStore(None if self._folder is None else self._folder / PARTS)
-        vectors = np.empty((0, 0), dtype=np.float32) if earlier is None else _copied(earlier.embeddings, rows)
-        for first in range(0, len(new), _SORTED_TOGETHER):
-            group = sorted(new[first : first + _SORTED_TOGETHER], key=lambda text: -len(text))
-            encoded = store.encode(
-                self.model,
-                group,
-                route="document",
-                batch_size=self._batch_size,
-                show_progress_bar=show_progress_bar,
-                label=f"Encoding passages {first + 1:,} to {first + len(group):,} of {len(new):,}",
-            )
-            check_finite_embeddings(encoded, group)
-            if not vectors.size:
-                vectors = np.zeros((len(pieces), encoded.shape[1]), dtype=np.float32)
-            numbers = [(number, row) for row, text in enumerate(group) for number in places[text]]
-            targets, sources = zip(*numbers, strict=True)
-            vectors[list(targets)] = comparable(self.model, encoded)[list(sources)]
-        return vectors
-
-    def _embed_queries(self, queries: Sequence[str]) -> Floats:
-        """Return (Q, D) embeddings of Q >= 1 queries, as :attr:`embeddings` has those of the documents."""
-        options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
-        embeddings = encode_as(self.model, "query", queries, show_progress_bar=False, **options)
-        check_finite_embeddings(embeddings, queries)
-        return comparable(self.model, embeddings)
-
-    def _weighted(
-        self, index: SearchIndex, bm25_weight: float | None, queries: Sequence[str], source: WeightSource
-    ) -> SearchIndex:
-        """Return the index with a weight of BM25; None: the one that is found from the queries."""
-        if bm25_weight is None:
-            embedded = self._embed_queries(queries)
-            bm25_weight = hybrid_weight(index.bm25, queries, embedded, index.embeddings, index.share, index.passages)
-        return replace(index, bm25_weight=bm25_weight, weight_source=source)
+    def __init__(self) -> None:
+        self.changing, self.making = threading.RLock(), threading.Lock()
 
 
-def _given_weight(queries: Any, bm25_weight: float | None) -> tuple[float | None, list[str], WeightSource]:
-    """Return a weight if it was given, at most 1,000 queries to find it from, and which of both was given, if any."""
+def _wanted_weight(queries: Any, bm25_weight: float | None) -> Weight | None:
+    """Return a weight that was given, or at most 1,000 queries to find it from; None: neither was given."""
     if bm25_weight is not None:
         if queries is not None:
             raise ValueError("queries must be None with bm25_weight: they only serve to find it.")
-        return check_not_negative("bm25_weight", bm25_weight), [], "given"
+        return Weight(check_not_negative("bm25_weight", bm25_weight), "given")
     if queries is None:
-        return None, [], "documents"
+        return None
     sampled = sample_queries(queries)
     if not sampled:
         raise ValueError("queries must hold at least one text that is not blank, got none.")
-    return None, sampled, "queries"
+    return Weight(source="queries", queries=tuple(sampled))
 
 
-def _keys(model: SentenceTransformer, pieces: Sequence[str]) -> NDArray[np.uint8]:
-    """Return what recognizes each of P texts with the prompt for documents: (P, 16)."""
-    prompt = prompt_for(model, "document")
-    keys = bytearray(b"".join(bytes.fromhex(digest((prompt, text))) for text in pieces))
-    return np.frombuffer(keys, dtype=np.uint8).reshape(len(pieces), -1)
+def _check_some(documents: list[Document]) -> list[Document]:
+    """Return documents if one has text.
+
+    Raises:
+        ValueError: if none has.
+    """
+    if all(is_blank(document.full_text) for document in documents):
+        raise ValueError(f"documents must hold at least one text that is not blank, got {len(documents)} blank ones.")
+    return documents
 
 
-def _rows_of(keys: NDArray[np.uint8], earlier: SearchIndex | None) -> Numbers:
-    """Return the row that each of P texts has in an earlier index: (P,); -1 for a new one."""
-    if earlier is None:
-        return np.full(len(keys), -1)
-    rows = {key.tobytes(): row for row, key in enumerate(earlier.keys)}
-    return np.fromiter((rows.get(key.tobytes(), -1) for key in keys), np.int64, len(keys))
+def _check_given(embeddings: Any, documents: Sequence[Document]) -> Floats | None:
+    """Return the embeddings (G, D) of G documents as given; None without.
+
+    Raises:
+        ValueError: if they are no rows of numbers, or others than the documents.
+    """
+    if embeddings is None:
+        return None
+    rows = check_rows("embeddings", embeddings).float().cpu().numpy()
+    if len(rows) != len(documents):
+        raise ValueError(f"embeddings must have a row for each of {len(documents)} documents, got {len(rows)}.")
+    return rows
 
 
-def _copied(embeddings: Floats, rows: Numbers) -> Floats:
-    """Return (P, D): these rows of earlier embeddings, 0 for -1; a block at a time, which bounds the memory."""
-    copied = np.zeros((len(rows), embeddings.shape[1]), dtype=np.float32)
-    for first in range(0, len(rows), _COPIED):
-        block = rows[first : first + _COPIED]
-        copied[first : first + _COPIED][block >= 0] = embeddings[block[block >= 0]]
-    return copied
+def _check_ids(argument: str, ids: Collection[Id]) -> set[Id]:
+    """Return ids as Python has them: those of numpy, too, are whole numbers.
+
+    Raises:
+        ValueError: if they are no collection of texts and whole numbers.
+    """
+    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
+        raise ValueError(f"{argument} must be a list of ids, got {shown(ids)}.")
+    found = {int(one) if isinstance(one, Integral) and not isinstance(one, bool) else one for one in ids}
+    if wrong := [one for one in found if isinstance(one, bool) or not isinstance(one, str | int)]:
+        raise ValueError(f"{argument} must hold texts and whole numbers, got {shown(wrong[0])}.")
+    return found
 
 
-def _counts(index: SearchIndex, earlier: SearchIndex) -> UpdateCounts:
-    now, before = (
-        Counter(one.keys[first:end].tobytes() for first, end in pairwise(one.passages.first.tolist()))
-        for one in (index, earlier)
+def _allowed(state: SearchState, among: Collection[Id]) -> NDArray[np.bool_]:
+    """Return (N,) which documents have one of these ids."""
+    allowed = np.zeros(len(state.documents), dtype=np.bool_)
+    allowed[[state.places[one] for one in _check_ids("among", among) if one in state.places]] = True
+    return allowed
+
+
+def _is_whole(state: SearchState) -> NDArray[np.bool_]:
+    """Return (N,) which documents are a passage each, from their first character to the last."""
+    lengths = np.fromiter((len(document.full_text) for document in state.documents), np.int64, len(state.documents))
+    return np.ptp(state.passages.spans[state.passages.first[:-1]], axis=1) == lengths
+
+
+def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:
+    """Return the texts of these passages, (R,)."""
+    of = (np.searchsorted(state.passages.first, rows, side="right") - 1).tolist()
+    spans = state.passages.spans[rows].tolist()
+    return [state.documents[place].full_text[start:stop] for place, (start, stop) in zip(of, spans, strict=True)]
+
+
+def _hit(state: SearchState, place: int, row: int, score: float) -> Hit:
+    """Return the document at a place as the hit of a query whose best passage has this row."""
+    document, (start, stop) = state.documents[place], state.passages.spans[row].tolist()
+    if document.title:  # the full text is the title, a space and the stripped text
+        space = len(document.text) - len(document.text.lstrip())
+        start, stop = (max(0, end - len(document.title) - 1) + space for end in (start, stop))
+    stop = min(stop, len(document.text))
+    passage = min(start, stop), stop
+    return Hit(
+        corpus_id=document.id, score=score, title=document.title, passage=passage, text=document.text[slice(*passage)]
     )
-    kept = (now & before).total()
-    return UpdateCounts(len(index.ids) - kept, kept, len(earlier.ids) - kept)
 
 
-def _nearest_documents(index: SearchIndex, embedded: Floats, count: int) -> list[Numbers]:
-    """Return the numbers of the encoder's first ``count`` documents for each of (B, D) queries; none for zero."""
-    scores = embedded @ index.embeddings.T
-    if not index.has_embedding.all():
-        scores[:, ~index.has_embedding] = -np.inf
-    best = index.passages.best(scores)
+def _nearest_documents(
+    state: SearchState, embedded: Floats, count: int, allowed: NDArray[np.bool_] | None
+) -> list[Numbers]:
+    """Return the places of the documents whose passages are nearest to each of B embedded queries, (B, D).
+
+    None of those whose embedding is 0, nor of a query whose embedding is 0; with ``allowed`` (N,), of these alone.
+    """
+    scores = embedded @ state.embeddings.T
+    if not state.has_embedding.all():
+        scores[:, ~state.has_embedding] = -np.inf
+    best = state.passages.best(scores)
+    if allowed is not None:
+        best[:, ~allowed] = -np.inf
     return [
         row[scored[row] > -np.inf] if query.any() else row[:0]
         for row, scored, query in zip(highest(best, count), best, embedded, strict=True)
     ]
 
 
-def _suggested_documents(index: SearchIndex, embedded: Floats, count: int, nearest: Nearest) -> list[Numbers]:
-    """Return what :func:`_nearest_documents` does, or more, by an index of the user's.
-
-    It is asked for as many passages as ``count`` documents have on average, and for twice as many, again and again,
-    for the queries whose passages are those of fewer documents.
-    """
-    total = len(index.embeddings)
-    found = [np.empty(0, dtype=np.int64)] * len(embedded)
-    queries = np.flatnonzero(embedded.any(axis=1)).tolist()
-    asked = min(total, count * -(-total // len(index.ids)))
-    while queries:
-        numbers = _checked_numbers(nearest(embedded[queries], asked), (len(queries), asked), total)
-        lacking = []
-        for query, row in zip(queries, numbers, strict=True):
-            known = row[row >= 0]
-            found[query] = index.passages.documents(known[index.has_embedding[known]])
-            if len(found[query]) < count and len(known) == asked < total:  # with -1, the index has no more
-                lacking.append(query)
-        queries, asked = lacking, min(total, 2 * asked)
-    return found
-
-
-def _checked_numbers(found: Any, shape: tuple[int, int], total: int) -> Numbers:
-    """Return the numbers that an index of the user's found.
-
-    Raises:
-        ValueError: if they have another shape, or are not those of the ``total`` rows.
-    """
-    numbers = np.asarray(found[1])
-    if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.integer):
-        raise ValueError(f"nearest must return scores and whole numbers of the shape {shape}, got {numbers!r:.80}.")
-    if numbers.min() < -1 or numbers.max() >= total:
-        of = f"of the {total} embeddings or -1, got {numbers.min()} to {numbers.max()}"
-        raise ValueError(f"nearest must return numbers {of}: fill the index with these embeddings, in their order.")
-    return numbers
-
-
-def _best_passages(index: SearchIndex, documents: Numbers, query: Floats) -> tuple[Floats, Numbers]:
-    """Return the similarity (N,) of each of N documents with a query (D,), and the number of its best passage."""
-    begins = index.passages.first[documents]
-    counts = index.passages.first[documents + 1] - begins
+def _best_passages(state: SearchState, places: Numbers, query: Floats) -> tuple[Floats, Numbers]:
+    """Return the similarity (N,) of each of N documents with a query (D,), and the row of its best passage."""
+    begins = state.passages.first[places]
+    counts = state.passages.first[places + 1] - begins
     ends = counts.cumsum()
     rows = np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
-    scores = index.embeddings[rows] @ query
-    places = [first + int(scores[first:end].argmax()) for first, end in zip(ends - counts, ends, strict=True)]
-    return scores[places], rows[places]
+    scores = state.embeddings[rows] @ query
+    best = [first + int(scores[first:end].argmax()) for first, end in zip(ends - counts, ends, strict=True)]
+    return scores[best], rows[best]

@@ -1,294 +1,440 @@
-"""What a hybrid search holds of its documents, and the folder that keeps it: the earlier index or the new one, whole.
+"""What a hybrid search reads of its documents, and the SQLite file that keeps it.
 
-Files of data are named by their content. One small file names those that belong to the index, and is replaced in one
-step; files that it does not name are never touched.
+A change of the file is one transaction: whenever it is stopped, the file holds the earlier state or the new one.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import sqlite3
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
-from st_extras.encoders.embedding_store import EmbeddingStore
+from st_extras.checks import check_not_negative
 from st_extras.encoders.fingerprint import EncoderFingerprint
-from st_extras.encoders.passages import Passages
-from st_extras.files import (
-    Expected,
-    digest,
-    file_digest,
-    json_digest,
-    one_writer,
-    read_checked_json,
-    read_tensors,
-    write_checked_json,
-    write_errors,
-    write_json,
-    write_tensors,
-)
+from st_extras.encoders.passages import Passages, check_passages
 from st_extras.ranking import Floats
-from st_extras.search.documents import Id
-from st_extras.text.term_weights import BM25, BM25_SHARE, word_rules
+from st_extras.text.documents import Document
+from st_extras.text.term_weights import BM25_SHARE, WordCounts, check_language, check_share, word_rules
 
 WeightSource = Literal["given", "queries", "documents"]
 
-ABOUT = "hybrid_search.json"
-"""The file that a folder with a saved search has: it names the others."""
-PARTS = "parts"
-"""Folder of embeddings of a search that is not complete yet."""
-_FORMAT = "st-extras hybrid search"
-_REMEDY = "make the search again from its documents, in a new folder"
-_NAME = re.compile(rf"(embeddings-\w+\.safetensors|ids-\w+\.json|bm25-\w+/({'|'.join(map(re.escape, BM25.FILES))}))")
+WAIT = 10.0
+"""Seconds to wait for another process that changes the file."""
+_APPLICATION = 0x53544578  # what SQLite's file header says of an index; "STEx"
+_FORMAT = 1
+_ROWS = 10_000  # read at a time
+_COPIED = 2**16  # embeddings that are copied at a time
+_REMEDY = "make the index again from its documents"
+_SCHEMA = (
+    "CREATE TABLE search(version TEXT NOT NULL, encoder TEXT NOT NULL, similarity TEXT NOT NULL, "
+    "passage_words INTEGER, language TEXT, word_rules TEXT NOT NULL, bm25_weight REAL NOT NULL, "
+    "weight_source TEXT NOT NULL, weight_share REAL NOT NULL, weight_queries TEXT NOT NULL, "
+    "weight_documents INTEGER NOT NULL)",
+    "CREATE TABLE documents(number INTEGER PRIMARY KEY, "
+    "id NOT NULL UNIQUE CHECK(typeof(id) IN ('text', 'integer')), "
+    "title TEXT NOT NULL CHECK(typeof(title) = 'text'), text TEXT NOT NULL CHECK(typeof(text) = 'text'), "
+    "words BLOB NOT NULL CHECK(typeof(words) = 'blob'))",
+    "CREATE TABLE passages(number INTEGER PRIMARY KEY, "
+    "document INTEGER NOT NULL REFERENCES documents ON DELETE CASCADE, "
+    "start INTEGER NOT NULL, stop INTEGER NOT NULL, embedding BLOB NOT NULL CHECK(typeof(embedding) = 'blob'))",
+    "CREATE INDEX passages_of_documents ON passages(document)",
+    "CREATE TABLE words(number INTEGER PRIMARY KEY, word TEXT NOT NULL CHECK(typeof(word) = 'text'))",
+)
+"""``words`` of a document: its distinct words and how often each stands in it, (W, 2) int32, as BM25 counts them."""
 
 
 @dataclass(frozen=True)
-class SearchIndex:
-    """N documents that have text, with P passages, as a search compares them. The texts themselves are not in it.
+class Weight:
+    """The weight of BM25 beside the encoder, and where it is from.
 
     Attributes:
-        ids: of the documents.
-        passages: which passages each document has.
-        keys: (P, 16) what recognizes the text of each passage, with the prompt that it is encoded with.
-        embeddings: (P, D), whose inner products are the similarities; 0 of what has no text.
-        bm25: of the whole documents.
+        value: w in ``dense + w * BM25``.
+        source: "given", or found from "queries" or from sentences of the "documents".
+        share: how far the scores of BM25 spread after weighting, relative to the encoder's.
+        queries: those that it was found from, if they were given.
+        documents: how many there were when it was found.
+    """
+
+    value: float = 0.0
+    source: WeightSource = "documents"
+    share: float = BM25_SHARE
+    queries: tuple[str, ...] = ()
+    documents: int = 0
+
+
+def new_version() -> str:
+    """Return the version of a state that differs from all others."""
+    return uuid.uuid4().hex
+
+
+class NewDocuments(NamedTuple):
+    """Documents that a change adds.
+
+    Attributes:
+        documents: N of them.
+        passages: which of the P passages each has, in its full text.
+        embeddings: (P, D) of the passages.
+    """
+
+    documents: Sequence[Document]
+    passages: Passages
+    embeddings: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class SearchState:
+    """N documents that have text, with P passages, as a search compares them: made anew by each change.
+
+    Attributes:
+        documents: in the order in which they were added.
+        passages: which passages each document has, in its full text.
+        embeddings: (P, D), whose inner products are the similarities; 0 of what the encoder does not know.
+        words: of the documents, with the language of BM25's stems and stop words.
         encoder: what made the embeddings.
         similarity: "cosine" or "dot".
         passage_words: words of a passage; None: documents stay whole.
-        digest: of ids and texts of the documents.
-        word_rules: how BM25 makes words of a text: see :func:`~st_extras.text.term_weights.word_rules`.
-        bm25_weight: of BM25 beside the encoder.
-        weight_source: whether the weight was given, or found from queries or from sentences of the documents.
-        share: how far the scores of BM25 spread after weighting, relative to the encoder's.
+        weight: of BM25 beside the encoder.
+        word_rules: by which ``words`` were counted: see :func:`~st_extras.text.term_weights.word_rules`.
+        version: another one after each change.
     """
 
-    ids: list[Id]
+    documents: list[Document]
     passages: Passages
-    keys: NDArray[np.uint8]
     embeddings: Floats
-    bm25: BM25
+    words: WordCounts
     encoder: EncoderFingerprint
     similarity: str
     passage_words: int | None
-    digest: str
+    weight: Weight
     word_rules: str
-    bm25_weight: float = 0.0
-    weight_source: WeightSource = "given"
-    share: float = BM25_SHARE
+    version: str = field(default_factory=new_version)
+
+    @classmethod
+    def without_documents(
+        cls,
+        encoder: EncoderFingerprint,
+        similarity: str,
+        passage_words: int | None,
+        language: str | None,
+        weight: Weight,
+    ) -> SearchState:
+        """Return a state to which documents can be added."""
+        passages = Passages(np.zeros(1, dtype=np.int64), np.empty((0, 2), dtype=np.int32))
+        embeddings = np.empty((0, encoder.probes.shape[1]), dtype=np.float32)
+        words = WordCounts.of([], language)
+        return cls([], passages, embeddings, words, encoder, similarity, passage_words, weight, word_rules(language))
+
+    @cached_property
+    def places(self) -> dict[int | str, int]:
+        """The place of each document by its id."""
+        return {document.id: place for place, document in enumerate(self.documents)}
 
     @cached_property
     def has_embedding(self) -> NDArray[np.bool_]:
         """(P,) whether the embedding is not 0."""
         return np.asarray(self.embeddings.any(axis=1))
 
-    @cached_property
-    def compares_words_as_now(self) -> bool:
-        """Whether BM25 made the words of its documents as it makes those of a query."""
-        return self.word_rules == word_rules(self.bm25.language)
-
-    def with_bm25_of(self, texts: Sequence[str]) -> SearchIndex:
-        """Return the index with another BM25 of its documents, whose N texts these are."""
-        language = self.bm25.language
-        return replace(self, bm25=BM25(texts, language), word_rules=word_rules(language))
-
-
-def _read_about(folder: Path) -> dict[str, Any]:
-    """Return what the folder's file says; nothing without one.
-
-    Raises:
-        ValueError: if it is damaged, or names files that are none of an index.
-    """
-    about = read_checked_json(folder / ABOUT, _FORMAT, _REMEDY)
-    for name in (*about.get("files", ()), *about.get("unfinished", ())):
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{str(folder / ABOUT)!r} must name files of an index, got {name!r}: {_REMEDY}.")
-    return about
+    def changed(self, kept: NDArray[np.bool_], new: NewDocuments) -> SearchState:
+        """Return the state with the documents that stay, ``kept`` (N,), and further ones after them."""
+        rows = np.flatnonzero(np.repeat(kept, np.diff(self.passages.first)))
+        _, passages = self.passages.kept(rows)
+        embeddings = np.empty((len(rows) + len(new.embeddings), self.embeddings.shape[1]), dtype=np.float32)
+        for first in range(0, len(rows), _COPIED):  # a block at a time, which bounds the memory
+            block = rows[first : first + _COPIED]
+            embeddings[first : first + len(block)] = self.embeddings[block]
+        embeddings[len(rows) :] = new.embeddings
+        return replace(
+            self,
+            documents=[self.documents[place] for place in np.flatnonzero(kept).tolist()] + [*new.documents],
+            passages=Passages(
+                np.concatenate([passages.first, len(rows) + new.passages.first[1:]]),
+                np.concatenate([passages.spans, new.passages.spans]),
+            ),
+            embeddings=embeddings,
+            words=self.words.changed(kept, [document.full_text for document in new.documents]),
+            version=new_version(),
+        )
 
 
-def holds_index(folder: Path) -> bool:
-    """Return whether a folder holds a whole index.
-
-    Raises:
-        ValueError: if its file is damaged, or another's.
-    """
-    return "files" in _read_about(folder)
+# --- the file ---
 
 
-def check_folder(folder: str | PathLike[str]) -> Path:
-    """Return the folder if an index can be written to it.
+@contextmanager
+def transaction(path: Path, *, may_be_new: bool = False, write: bool = True) -> Iterator[sqlite3.Connection]:
+    """Yield the file within one transaction, which ends with the block; an error leaves the file as it was.
 
-    Raises:
-        ValueError: if it is a file, or holds anything but an index, hidden files aside.
-    """
-    path = Path(folder)
-    found = sorted(file.name for file in path.iterdir() if file.name[0] != ".") if path.is_dir() else []
-    other = [name for name in found if name not in (ABOUT, PARTS)]
-    if path.is_file() or (other and not _read_about(path)):
-        which = f", which holds {other[0]!r}" if other else ", a file"
-        raise ValueError(f"folder must be new, empty or a saved hybrid search, got {str(path)!r}{which}.")
-    return path
+    One process writes at a time; others read the earlier state meanwhile.
 
-
-def write_index(index: SearchIndex, folder: str | PathLike[str]) -> None:
-    """Write an index; an interruption leaves the earlier one of the folder or this one.
+    Args:
+        path: an index.
+        may_be_new: whether it may also be a new file, which gets the tables of an index if it is written to.
+        write: whether the file will be changed.
 
     Raises:
-        ValueError: if the folder holds anything but an index, or another process writes to it.
-        OSError: if a file cannot be written.
+        ValueError: if the file is no index.
+        TimeoutError: if another process changes it for longer than ``WAIT``.
+        OSError: if it cannot be read or written.
     """
-    path = check_folder(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    with one_writer(path):
-        earlier = _read_about(path)
-        known = earlier.get("files", {})
-        owned = {*known, *earlier.get("unfinished", ())}
-        tensors = _tensors(index)
-        embeddings = f"embeddings-{_content(tensors)}.safetensors"
-        by_words = f"bm25-{digest([index.digest, str(index.bm25.language), index.word_rules])}"
-        ids = None if index.ids == [*range(len(index.ids))] else f"ids-{json_digest(index.ids)}.json"
-        new = {embeddings, *(f"{by_words}/{file}" for file in BM25.FILES), *([ids] if ids else ())}
-        _check_own(path, known, new - owned)
-        # from here on, what is written is known to be the index's, whenever this ends
-        write_checked_json(path / ABOUT, _FORMAT, earlier | {"unfinished": sorted(owned | new)})
-        _remove_partial(path, {ABOUT, *owned, *new})
-        whole = {file for file in new & {*known} if (path / file).is_file()}  # their digests were checked
-        if embeddings not in whole:
-            write_tensors(path / embeddings, tensors)
-        of_bm25 = {f"{by_words}/{file}" for file in BM25.FILES}
-        if not of_bm25 <= whole:
-            _write_bm25(index.bm25, path / by_words)
-            whole -= of_bm25
-        if ids and ids not in whole:
-            write_json(path / ids, list(index.ids))
-        about = {
-            "documents": len(index.ids),
-            "ids": ids,
-            "embeddings": embeddings,
-            "bm25": by_words,
-            "language": index.bm25.language,
-            "passages": index.passage_words,
-            "digest": index.digest,
-            "word_rules": index.word_rules,
-            "bm25_weight": index.bm25_weight,
-            "weight_source": index.weight_source,
-            "share": index.share,
-            "similarity": index.similarity,
-            "encoder": index.encoder.to_json(),
-            "files": {file: known[file] if file in whole else file_digest(path / file) for file in sorted(new)},
-        }
-        write_checked_json(path / ABOUT, _FORMAT, about | {"unfinished": sorted(owned - new)})
-        _remove(path, owned - new)
-        write_checked_json(path / ABOUT, _FORMAT, about)
-        EmbeddingStore(path / PARTS).remove()
+    if path.is_dir() or not (may_be_new or path.is_file()):
+        found = "a folder" if path.is_dir() else "no file"
+        raise ValueError(f"path must be an index that HybridSearch.save wrote, got {str(path)!r}, {found}.")
+    uri = f"{path.absolute().as_uri()}?mode={'rwc' if may_be_new else 'rw'}"  # a write-protected file is only read
+    with _errors_of(path), closing(sqlite3.connect(uri, uri=True, timeout=WAIT, isolation_level=None)) as file:
+        file.execute("PRAGMA trusted_schema = OFF")
+        file.execute("PRAGMA foreign_keys = ON")
+        file.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        if not _is_index(file, path, may_be_new=may_be_new) and write:
+            for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_FORMAT}"):
+                file.execute(statement)
+        yield file
+        file.execute("COMMIT")
 
 
-def read_index(folder: str | PathLike[str]) -> SearchIndex:
-    """Read what :func:`write_index` wrote. Nothing in it can run code.
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Raise what SQLite raises as an error that names the file and says what to do."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        reason = str(error)
+        if "locked" in reason:
+            raise TimeoutError(
+                f"{str(path)!r} is being changed by another process for more than {WAIT:g} seconds: do the same again "
+                "when that is done."
+            ) from error
+        if any(part in reason for part in ("disk I/O", "disk is full", "readonly", "unable to open")):
+            raise OSError(
+                f"{str(path)!r} could not be read or written ({reason}): see to its disk, and do the same again."
+            ) from error
+        raise ValueError(
+            f"path must be an index that HybridSearch.save wrote, got {str(path)!r}, which is another file or damaged "
+            f"({reason}): {_REMEDY}, in a new file."
+        ) from error
+
+
+def _is_index(file: sqlite3.Connection, path: Path, *, may_be_new: bool) -> bool:
+    """Return whether a file has the tables of an index and nothing else, such as triggers; False of a new one.
 
     Raises:
-        ImportError: if the extra ``search`` is not installed.
-        ValueError: if there is no index, or a file is missing or damaged; the message names it.
+        ValueError: if it is another file, or is new and may not be.
     """
-    path = Path(folder)
-    while True:
-        about = _read_about(path)
-        try:
-            return _read(path, about)
-        except (ValueError, OSError):
-            if _read_about(path) == about:  # else another process has replaced the index meanwhile
-                raise
+    schema = [sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
+    numbers = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+    if may_be_new and (schema, numbers) == ([], [0, 0]):
+        return False
+    if (schema, numbers) != ([*_SCHEMA], [_APPLICATION, _FORMAT]):
+        raise ValueError(
+            f"path must be an index that HybridSearch.save wrote, got {str(path)!r}, which is another file: give the "
+            "name of an index or of a new file."
+        )
+    return True
 
 
-def _read(path: Path, about: dict[str, Any]) -> SearchIndex:
-    """Return the index that the folder's file describes."""
-    if "files" not in about:
-        raise ValueError(f"folder must be a saved hybrid search, got {str(path)!r} without a whole one: {_REMEDY}.")
-    for name, expected in about["files"].items():
-        if not (path / name).is_file() or file_digest(path / name) != expected:
-            raise ValueError(f"{str(path / name)!r} must be the file that was saved, got another or none: {_REMEDY}.")
-    documents = about["documents"]
-    expected = {
-        "embeddings": Expected(("P", "D"), torch.float32),
-        "keys": Expected(("P", 16), torch.uint8),
-        "first": Expected((documents + 1,), torch.int64),
-        "spans": Expected(("P", 2), torch.int32),
-    }
-    stored, _ = read_tensors(path / about["embeddings"], expected, what="embeddings", remedy=_REMEDY)
-    arrays = {name: tensor.numpy() for name, tensor in stored.items()}
-    return SearchIndex(
-        [*range(documents)] if about["ids"] is None else json.loads((path / about["ids"]).read_text(encoding="utf8")),
-        Passages(arrays["first"], arrays["spans"]),
-        arrays["keys"],
-        arrays["embeddings"],
-        BM25.load(path / about["bm25"], about["language"]),
-        EncoderFingerprint.from_json(about["encoder"]),
-        about["similarity"],
-        about["passages"],
-        about["digest"],
-        about["word_rules"],
-        about["bm25_weight"],
-        about["weight_source"],
-        about["share"],
+def check_index_path(path: str | PathLike[str]) -> Path:
+    """Return the path if an index can be written there: a new file in a folder that exists, or an earlier index.
+
+    Raises:
+        ValueError: if it is a folder or another file, or its folder does not exist.
+        TimeoutError: if another process changes it.
+    """
+    checked = Path(path)
+    if not checked.parent.is_dir():
+        raise ValueError(f"path must be in a folder that exists, got {str(checked)!r}.")
+    if checked.exists():
+        with transaction(checked, may_be_new=True, write=False):
+            pass
+    return checked
+
+
+def stored_version(file: sqlite3.Connection) -> tuple[str, str] | None:
+    """Return the version and the word rules of the state that the file holds; None of a new file."""
+    row: tuple[str, str] | None = file.execute("SELECT version, word_rules FROM search").fetchone()
+    return row
+
+
+def write_state(file: sqlite3.Connection, state: SearchState) -> None:
+    """Write a whole state in the place of an earlier one, if any."""
+    for table in ("passages", "documents", "words"):
+        file.execute(f"DELETE FROM {table}")
+    _insert(file, state, 0, 0)
+    _write_search(file, state)
+
+
+def write_change(file: sqlite3.Connection, before: SearchState, kept: NDArray[np.bool_], after: SearchState) -> None:
+    """Write what a change took from a state and added to it.
+
+    Args:
+        file: which holds the earlier state.
+        before: the earlier state, of N documents.
+        kept: (N,) which of them stay.
+        after: the new state: what stays, and further documents after it.
+    """
+    gone = ((before.documents[place].id,) for place in np.flatnonzero(~kept).tolist())
+    file.executemany("DELETE FROM documents WHERE id = ?", gone)
+    _insert(file, after, int(kept.sum()), before.words.counts.shape[1])
+    _write_search(file, after)
+
+
+def _insert(file: sqlite3.Connection, state: SearchState, first: int, first_word: int) -> None:
+    """Insert the documents of a state from ``first`` on, and its words from ``first_word`` on."""
+    file.executemany(
+        "INSERT INTO words VALUES (?, ?)", enumerate(islice(state.words.vocabulary, first_word, None), start=first_word)
+    )
+    (last,) = file.execute("SELECT coalesce(max(number), 0) FROM documents").fetchone()
+    new = state.documents[first:]
+    numbers = range(last + 1, last + 1 + len(new))
+    file.executemany(
+        "INSERT INTO documents VALUES (?, ?, ?, ?, ?)",
+        (
+            (number, *document, blob)
+            for number, document, blob in zip(numbers, new, _word_blobs(state.words.counts, first), strict=True)
+        ),
+    )
+    row = int(state.passages.first[first])
+    of_documents = np.repeat(numbers, np.diff(state.passages.first[first:])).tolist()
+    blobs = (embedding.tobytes() for embedding in state.embeddings[row:])
+    file.executemany(
+        "INSERT INTO passages(document, start, stop, embedding) VALUES (?, ?, ?, ?)",
+        zip(of_documents, *state.passages.spans[row:].T.tolist(), blobs, strict=True),
     )
 
 
-def _tensors(index: SearchIndex) -> dict[str, torch.Tensor]:
-    arrays = {"embeddings": index.embeddings, "keys": index.keys}
-    arrays |= {"first": index.passages.first, "spans": index.passages.spans}
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+def _word_blobs(counts: csr_matrix, first: int) -> Iterator[bytes]:
+    """Yield the words of each document from ``first`` on, as the table of documents holds them."""
+    for begin, end in zip(counts.indptr[first:-1], counts.indptr[first + 1 :], strict=True):
+        yield np.stack([counts.indices[begin:end], counts.data[begin:end]], axis=1).astype(np.int32).tobytes()
 
 
-def _content(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Return what recognizes the values of tensors."""
-    return digest(tensor.contiguous().view(-1).view(torch.uint8).numpy().data for tensor in tensors.values())
+def _write_search(file: sqlite3.Connection, state: SearchState) -> None:
+    weight = state.weight
+    row = (
+        state.version,
+        json.dumps(state.encoder.to_json()),
+        state.similarity,
+        state.passage_words,
+        state.words.language,
+        state.word_rules,
+        weight.value,
+        weight.source,
+        weight.share,
+        json.dumps(weight.queries),
+        weight.documents,
+    )
+    file.execute("DELETE FROM search")
+    file.execute(f"INSERT INTO search VALUES ({', '.join('?' * len(row))})", row)
 
 
-def _check_own(folder: Path, known: Mapping[str, str], others: Collection[str]) -> None:
-    """Check that what is written or removed is the index's own.
-
-    Args:
-        folder: of the index.
-        known: digests of the files of the earlier index.
-        others: names of files that will be written, and are none of the index yet.
+def open_state(path: Path) -> SearchState:
+    """Read a file, and check that it is whole. Nothing in it can run code.
 
     Raises:
-        ValueError: if a file was changed since it was saved, or there is one that the index did not write.
+        ValueError: if it is another file or damaged.
+        TimeoutError: if another process changes it.
+        OSError: if it cannot be read.
     """
-    for name in sorted({*known, *others}):
-        file = folder / name
-        if file.exists() and (name in others or file_digest(file) != known[name]):
-            must = "not exist, as the index will write it" if name in others else "be as it was saved"
-            raise ValueError(f"{str(file)!r} must {must}, got another file: move it.")
+    with transaction(path, write=False) as file:
+        (found,) = file.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        return read_state(file)
 
 
-def _write_bm25(bm25: BM25, folder: Path) -> None:
-    with write_errors(folder):
-        bm25.save(folder)
-        for name in BM25.FILES:
-            with (folder / name).open("rb+") as file:
-                os.fsync(file.fileno())
+def read_state(file: sqlite3.Connection) -> SearchState:
+    """Return the state that a file holds.
+
+    Raises:
+        sqlite3.DatabaseError: if a value is none that was written.
+    """
+    try:
+        return _read_state(file)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RuntimeError) as error:
+        raise sqlite3.DatabaseError(f"a table holds what was not written: {error}") from error
 
 
-def _remove(folder: Path, names: Collection[str]) -> None:
-    """Remove files of an earlier index, and folders that are empty then."""
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-    for name in {name.split("/")[0] for name in names if "/" in name}:
-        if (folder / name).is_dir() and not any((folder / name).iterdir()):
-            (folder / name).rmdir()
+def _read_state(file: sqlite3.Connection) -> SearchState:
+    ((version, encoder, similarity, passage_words, language, rules, *of_weight),) = file.execute("SELECT * FROM search")
+    fingerprint = EncoderFingerprint.from_json(json.loads(encoder))
+    value, source, share, queries, count = of_weight
+    weight = Weight(float(value), source, float(share), tuple(map(str, json.loads(queries))), int(count))
+    if similarity not in ("cosine", "dot") or source not in get_args(WeightSource):
+        raise ValueError("the row of the search")
+    check_not_negative("bm25_weight", weight.value)
+    check_share(weight.share)
+    check_passages(passage_words)
+    check_language(language)
+    numbers, documents, words = _read_documents(file)
+    passages, embeddings = _read_passages(file, numbers, fingerprint.probes.shape[1])
+    lengths = np.fromiter((len(document.full_text) for document in documents), np.int64, len(documents))
+    starts, stops = passages.spans.T
+    if ((starts < 0) | (stops < starts) | (stops > np.repeat(lengths, np.diff(passages.first)))).any():
+        raise ValueError("a passage that is not in its document")
+    counts = WordCounts(*words, language)
+    if rules != word_rules(language):  # as after an update of this package, or of what stems words
+        counts, rules = WordCounts.of([document.full_text for document in documents], language), word_rules(language)
+    state = SearchState(
+        documents, passages, embeddings, counts, fingerprint, similarity, passage_words, weight, rules, version
+    )
+    if len(state.places) != len(documents):
+        raise ValueError("an id that stands twice")
+    return state
 
 
-def _remove_partial(folder: Path, names: Collection[str]) -> None:
-    """Remove what processes that were killed left of these files: see :func:`~st_extras.files.whole_file`."""
-    for partial in folder.glob(".*.partial"):
-        if partial.name[1:].rsplit(".", 2)[0] in names:
-            partial.unlink()
+def _read_documents(
+    file: sqlite3.Connection,
+) -> tuple[NDArray[np.int64], list[Document], tuple[csr_matrix, dict[str, int]]]:
+    """Return the numbers (N,) of the documents in the file, the documents, and the counts and columns of words."""
+    numbers: list[int] = []
+    documents: list[Document] = []
+    blocks, sizes = [np.empty((0, 2), dtype=np.int32)], [0]
+    for rows in _blocks(file, "SELECT number, words, id, title, text FROM documents ORDER BY number"):
+        numbers += [row[0] for row in rows]
+        documents += [Document(*row[2:]) for row in rows]
+        sizes += [len(row[1]) // 8 for row in rows]
+        blocks.append(np.frombuffer(b"".join(row[1] for row in rows), dtype=np.int32).reshape(-1, 2))
+    columns, counts = map(np.ascontiguousarray, np.concatenate(blocks).T)
+    vocabulary = {word: number for number, word in file.execute("SELECT number, word FROM words ORDER BY number")}
+    if [*vocabulary.values()] != [*range(len(vocabulary))] or sum(sizes) != len(columns):
+        raise ValueError("words")
+    if len(columns) and not (columns.min() >= 0 and columns.max() < len(vocabulary) and counts.min() > 0):
+        raise ValueError("words of a document")
+    matrix = csr_matrix((counts, columns, np.cumsum(sizes)), shape=(len(documents), len(vocabulary)))
+    return np.array(numbers, dtype=np.int64), documents, (matrix, vocabulary)
+
+
+def _read_passages(file: sqlite3.Connection, numbers: NDArray[np.int64], dimension: int) -> tuple[Passages, Floats]:
+    """Return the passages of the documents with these numbers (N,), one at least each, and their embeddings (P, D)."""
+    (total,) = file.execute("SELECT count(*) FROM passages").fetchone()
+    of_documents, spans = np.empty(total, dtype=np.int64), np.empty((total, 2), dtype=np.int32)
+    embeddings = np.empty((total, dimension), dtype=np.float32)
+    row = 0
+    for rows in _blocks(file, "SELECT document, start, stop, embedding FROM passages ORDER BY number"):
+        if {len(blob) for *_, blob in rows} != {4 * dimension}:
+            raise ValueError("an embedding of another size")
+        end = row + len(rows)
+        embeddings[row:end] = np.frombuffer(b"".join(blob for *_, blob in rows), np.float32).reshape(-1, dimension)
+        of_documents[row:end] = [document for document, *_ in rows]
+        spans[row:end] = [span for _, *span, _ in rows]
+        row = end
+    first = np.append(np.searchsorted(of_documents, numbers), total).astype(np.int64)
+    if (np.diff(of_documents) < 0).any() or not np.array_equal(np.unique(of_documents), numbers):
+        raise ValueError("passages of other documents")
+    if not np.isfinite(embeddings.min(initial=0) + embeddings.max(initial=0)):
+        raise ValueError("an embedding that is not finite")
+    return Passages(first, spans), embeddings
+
+
+def _blocks(file: sqlite3.Connection, query: str) -> Iterable[list[Any]]:
+    found = file.execute(query)
+    return iter(lambda: found.fetchmany(_ROWS), [])

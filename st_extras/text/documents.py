@@ -53,7 +53,7 @@ class Document(NamedTuple):
         return with_title(self.title, self.text)
 
 
-def as_documents(documents: Any, name: str = "documents") -> list[Document]:
+def as_documents(documents: Any, name: str = "documents", *, require_ids: bool = False) -> list[Document]:
     """Return documents held in Python, with their ids.
 
     Args:
@@ -67,6 +67,7 @@ def as_documents(documents: Any, name: str = "documents") -> list[Document]:
             Ids stand under ``_id``, corpus-id, document_id, doc_id, docid, docno, pid or ``id``, texts under sentence,
             text, sentence1, content or contents. A title may be left out, and so may the ids of all documents.
         name: of the argument, for the messages.
+        require_ids: refuse documents without ids, which are otherwise numbered from 0.
 
     Returns:
         N documents in their order, those without text too. Ids keep their type; numpy's whole numbers become Python's.
@@ -99,7 +100,8 @@ def as_documents(documents: Any, name: str = "documents") -> list[Document]:
         table = dataset_table(documents, name, columns)
     else:
         table = Table(name, columns, lambda: _rows(documents, name), typed=True, checked=False)
-    return _identified([table], "document", isinstance(documents, Mapping), check_id)[0]
+    require_ids = require_ids or isinstance(documents, Mapping)
+    return _identified([table], "document", require_ids, check_id)[0]
 
 
 def _rows(documents: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -193,7 +195,8 @@ def _identified(
         have_ids = key is not None if have_ids is None else have_ids
         if "id" not in row if have_ids else key is not None:
             usual = ", ".join(table.columns["id"].usual)
-            raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}, or none of them.")
+            none = "" if require_ids else ", or none of them"
+            raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}{none}.")
         identity = id_of(key, where, kind) if have_ids else number
         if identity in known:
             raise ValueError(f"{where}: the id {shown(identity)} stands twice.")

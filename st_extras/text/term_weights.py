@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
-from functools import lru_cache
-from importlib import import_module
-from os import PathLike
-from types import ModuleType
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from runpy import run_path
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix, vstack
 
 from st_extras.checks import check_choice, check_interval, check_rows, check_strings
 from st_extras.files import digest
@@ -31,26 +35,64 @@ _EVERY_SCRIPT = (  # what is kept together, separated, dropped or paired
 )
 _FEWEST_WORDS = 3  # of a sentence that stands for a query
 _MOST_CHARACTERS = 2000  # of a text, whose words are compared
+_K1, _B = 1.5, 0.75
 BM25_SHARE = 0.2
 """Of BM25 beside an encoder: how far its scores spread, relative to the encoder's. See :func:`bm25_weight`."""
 
 
-def require_bm25s() -> ModuleType:
-    """Return the module ``bm25s``, which is optional.
+@dataclass(frozen=True, eq=False)
+class WordCounts:
+    """How often each of V words stands in each of N documents, from which :class:`BM25` is made.
 
-    Raises:
-        ImportError: if it is not installed.
+    Documents can be added and removed without reading the others again, which takes most of the time.
+
+    Attributes:
+        counts: (N, V) sparse, int32, a row for each document.
+        vocabulary: the column of each word. It may hold more words than columns: it grows with the documents, and
+            counts that were made before stay valid.
+        language: whose stop words are left out and whose other words are stemmed; see :class:`BM25`.
     """
-    try:
-        import bm25s
-    except ImportError as error:
-        raise ImportError('BM25 needs bm25s: pip install "st-extras[search]".') from error
-    module: ModuleType = bm25s
-    return module
+
+    counts: csr_matrix
+    vocabulary: dict[str, int]
+    language: str | None = None
+
+    @classmethod
+    def of(
+        cls, documents: Sequence[str], language: str | None = None, vocabulary: dict[str, int] | None = None
+    ) -> WordCounts:
+        """Count the words of N documents.
+
+        Args:
+            documents: the texts.
+            language: as for the class.
+            vocabulary: of other documents: new words are added to it. None: a new one.
+        """
+        vocabulary = {} if vocabulary is None else vocabulary
+        columns, counts, ends = array("i"), array("i"), [0]
+        for text in documents:
+            counted = Counter(search_words(text, language, singles=True))
+            columns.extend(vocabulary.setdefault(word, len(vocabulary)) for word in counted)
+            counts.extend(counted.values())
+            ends.append(len(columns))
+        arrays = np.array(counts, dtype=np.int32), np.array(columns, dtype=np.int32), ends
+        return cls(csr_matrix(arrays, shape=(len(documents), len(vocabulary))), vocabulary, language)
+
+    def changed(self, kept: np.ndarray, documents: Sequence[str]) -> WordCounts:
+        """Return the counts of the documents that stay, ``kept`` (N,), and of further ones after them."""
+        more = WordCounts.of(documents, self.language, self.vocabulary).counts
+        left = self.counts if kept.all() else self.counts[np.flatnonzero(kept)]
+        left = csr_matrix((left.data, left.indices, left.indptr), shape=(left.shape[0], more.shape[1]))
+        return replace(self, counts=vstack([left, more], format="csr", dtype=np.int32))
+
+    @cached_property
+    def bm25(self) -> BM25:
+        """BM25 of the documents, made when it is first asked for."""
+        return BM25(self)
 
 
 class BM25:
-    """BM25 (Lucene's form, k1 = 1.5, b = 0.75): how well documents match a query by words alone, by ``bm25s``.
+    """BM25 (Lucene's form, k1 = 1.5, b = 0.75): how well documents match a query by words alone.
 
     Words are compared in small letters (NFKC and case folding, "İ" as "i"). With a ``language`` they are stemmed, and
     its stop words are left out, as the analyzers of search engines do; without, nothing is stemmed or left out.
@@ -61,61 +103,43 @@ class BM25:
     documents also by single ones, so that a query of one character finds them. Out of scope are accents ("cafe" does
     not find "café"), emoji, and other forms of a number ("1,000").
 
+    Equation, with the count c(w, d) of a word in a document, the number n(w) of the N documents that have it, and the
+    words |d| of a document:
+
+        idf(w) = log(1 + (N - n(w) + 0.5) / (n(w) + 0.5))
+        weight(w, d) = idf(w) * c(w, d) / (c(w, d) + k1 * (1 - b + b * |d| / mean(|d|)))
+        score(q, d) = sum of weight(w, d) over the words of the query
+
     Args:
-        documents: the texts to search in.
+        documents: the N texts to search in, or their :class:`WordCounts`, which have their language.
         language: of documents and queries, such as "english": one of the Snowball stemmers of nltk. None: words are
             compared as they are.
 
     Attributes:
         language: as given.
+        vocabulary: the column of each word.
+        weights: (N, V) sparse, float32, by columns: what a word of a query adds to the score of each document.
 
     Raises:
-        ImportError: if ``bm25s`` is not installed (``pip install "st-extras[search]"``).
+        ImportError: if there is a ``language`` and ``bm25s``, which has the stop words, is not installed
+            (``pip install "st-extras[search]"``).
         ValueError: if ``documents`` is not a collection of at least one string, or there is no stemmer for the
             language.
     """
 
-    FILES: ClassVar = (
-        "data.csc.index.npy",
-        "indices.csc.index.npy",
-        "indptr.csc.index.npy",
-        "params.index.json",
-        "vocab.index.json",
-    )
-    """What :meth:`save` writes."""
-
-    def __init__(self, documents: Sequence[str], language: str | None = None) -> None:
-        documents = check_strings("documents", documents, at_least=1)
-        self.language = check_language(language)
-        self._index = require_bm25s().BM25()
-        words = {"": 0}
-        ids = [
-            [words.setdefault(word, len(words)) for word in search_words(text, language, singles=True)]
-            for text in documents
-        ]
-        if not any(ids):
-            ids[0] = [0]  # an index needs a word; no query has this one
-        self._index.index((ids, words), create_empty_token=False, show_progress=False)
-
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write the index into a folder, as ``bm25s`` does: arrays (.npy) and JSON, see ``FILES``."""
-        self._index.save(folder, show_progress=False, allow_pickle=False)
-
-    @classmethod
-    def load(cls, folder: str | PathLike[str], language: str | None = None) -> BM25:
-        """Return what :meth:`save` wrote; the files are not checked, and nothing in them can run code.
-
-        Args:
-            folder: the folder.
-            language: the one that the index was made with.
-
-        Raises:
-            ImportError: if ``bm25s`` is not installed.
-            ValueError: if there is no stemmer for the language.
-        """
-        found = cls([""], language)  # of nothing, whose index is replaced
-        found._index = require_bm25s().BM25.load(folder, show_progress=False, allow_pickle=False)
-        return found
+    def __init__(self, documents: Sequence[str] | WordCounts, language: str | None = None) -> None:
+        if not isinstance(documents, WordCounts):
+            documents = WordCounts.of(check_strings("documents", documents, at_least=1), check_language(language))
+        counts, self.vocabulary, self.language = documents.counts, documents.vocabulary, documents.language
+        lengths = np.asarray(counts.sum(axis=1), dtype=np.float32).ravel()
+        mean = lengths.mean() if len(lengths) else 0
+        saturation = _K1 * (1 - _B + _B * lengths / (mean or 1))
+        weights = counts.tocsc().astype(np.float32)
+        holding = np.diff(weights.indptr)  # (V,) documents that have a word
+        idf = np.log1p((len(lengths) - holding + 0.5) / (holding + 0.5)).astype(np.float32)
+        weights.data /= weights.data + saturation[weights.indices]
+        weights.data *= np.repeat(idf, holding)
+        self.weights = weights
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """Return the (Q, N) float32 scores of the N documents for each query, 0 where they share no word.
@@ -124,12 +148,17 @@ class BM25:
             ValueError: if ``queries`` is not a collection of strings.
         """
         queries = check_strings("queries", queries)
-        words: dict[str, int] = self._index.vocab_dict
-        scores = np.zeros((len(queries), self._index.scores["num_docs"]), dtype=np.float32)
+        scores = np.zeros((len(queries), self.weights.shape[0]), dtype=np.float32)
         for row, query in zip(scores, queries, strict=True):
-            if known := [words[word] for word in search_words(query, self.language) if word in words]:
-                row[:] = self._index.get_scores_from_ids(known)
+            for column in self.columns(query):
+                first, end = self.weights.indptr[column : column + 2]
+                row[self.weights.indices[first:end]] += self.weights.data[first:end]
         return scores
+
+    def columns(self, query: str) -> list[int]:
+        """Return the columns of the words of a query that a document has; one that stands twice counts twice."""
+        known = (self.vocabulary.get(word, -1) for word in search_words(query, self.language))
+        return [column for column in known if 0 <= column < self.weights.shape[1]]
 
 
 def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) -> float:
@@ -195,14 +224,17 @@ def check_language(language: Any) -> str | None:
     """Return ``language`` if it is None or one of the Snowball stemmers of nltk.
 
     Raises:
-        ValueError: if it is not.
+        ImportError: if ``bm25s``, which has the stop words, is not installed.
+        ValueError: if there is no such stemmer.
     """
     if language is None:
         return None
     from nltk.stem.snowball import SnowballStemmer
 
     known = tuple(name for name in SnowballStemmer.languages if name != "porter")  # an older stemmer for English
-    return str(check_choice("language", language, known))
+    checked = str(check_choice("language", language, known))
+    _analyzer(checked)
+    return checked
 
 
 @lru_cache(maxsize=2**18)
@@ -216,11 +248,18 @@ def _stem(word: str, language: str) -> str:
 def _analyzer(language: str) -> tuple[frozenset[str], Any]:
     """Return the stop words of a language, for English those of Lucene, and its stemmer.
 
-    bm25s has none for Arabic, Finnish, Hungarian and Romanian.
+    bm25s has none for Arabic, Finnish, Hungarian and Romanian. Its list is read without importing the package, which
+    would import jax where that is installed: jax takes three quarters of a GPU's memory at once, which torch needs.
+
+    Raises:
+        ImportError: if ``bm25s`` is not installed.
     """
     from nltk.stem.snowball import SnowballStemmer
 
-    lists = vars(import_module(f"{require_bm25s().__name__}.stopwords"))
+    package = find_spec("bm25s")
+    if package is None or package.origin is None:
+        raise ImportError('language needs bm25s, for its stop words: pip install "st-extras[search]".')
+    lists = run_path(str(Path(package.origin).with_name("stopwords.py")))
     name = "EN" if language == "english" else language.upper()
     return frozenset(map(_folded, lists.get(f"STOPWORDS_{name}", ()))), SnowballStemmer(language)
 
@@ -304,7 +343,6 @@ def character_tfidf(texts: Sequence[str], most: float = 1.0, fewest: int = 2) ->
         most: leave out grams that a greater share of the texts has: they carry little information and cost most.
         fewest: leave out grams that fewer texts have.
     """
-    from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     settings: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (3, 5), "sublinear_tf": True}

@@ -83,8 +83,8 @@ def accepting(monkeypatch):
 
 def test_without_bm25s_nothing_is_encoded(still_encoder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(ImportError, match="BM25 needs bm25s"):
-        run(still_encoder, tmp_path / "out")
+    with pytest.raises(ImportError, match="language needs bm25s"):
+        run(still_encoder, tmp_path / "out", language="swedish")
     assert not (tmp_path / "out").exists()
 
 
@@ -107,9 +107,11 @@ def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options):
 )
 def test_too_little_text_leaves_the_encoder_unchanged(still_encoder, tmp_path, documents, queries, reason):
     """As ``adapt`` does: a script over many collections goes on, and each has an encoder."""
+    settings = quiet()
     if "embeddings" in reason:
         still_encoder.max_seq_length = 3  # reads one word, of few different ones
-    found = adapt_search(still_encoder, documents, tmp_path, queries=queries, **quiet())
+        settings["passages"] = None
+    found = adapt_search(still_encoder, documents, tmp_path, queries=queries, **settings)
     assert found.reason.startswith(f"Left unchanged: {reason}")
     assert (found.chosen, found.model, found.texts.read) == (None, still_encoder, len(documents))
     assert (found.details.bm25_weight is None) == ("embeddings" not in reason)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +96,6 @@ def test_search(run, inputs, monkeypatch):
     shown = ("3 queries, 8 documents", "recall@100", " + BM25 ", " and BM25, RRF ")
     assert (code, [text in out for text in shown]) == (0, [True] * 4)
     assert re.search(r"│ BM25 .* [+-]\d+\.\d\d \([+-]\d+\.\d\d to [+-]\d+\.\d\d\) │", out)
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    code, out, err = run(*words, "--quiet")
-    assert (code, "BM25" in out, "st-extras[search]" in err) == (0, False, True)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``st-extras search``: what it prints, where queries come from, and what its index folder keeps."""
+"""``st-extras search``: what it prints, where queries come from, and what its index keeps."""
 
 import io
 import json
@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from st_extras.cli import search as command
 from st_extras.encoders import load_encoder
-from st_extras.search import HybridSearch
+from st_extras.search import Hit, HybridSearch
 from st_extras.text.documents import read_documents
 from st_extras.text.term_weights import BM25
 from tests.cli.conftest import shown
@@ -76,11 +76,14 @@ def test_queries_are_read_line_by_line(run, folder, monkeypatch):
     assert [(one["query"], len(one["hits"])) for one in found] == [("a cat", 1), ("the rain", 1)]
 
 
+def hit_of(key: str, text: str) -> Hit:
+    return Hit(corpus_id=key, score=123.45678, title="", passage=(0, len(text)), text=text)
+
+
 def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     number = "document-000000000000000000000017"
-    hit = command._Hit(123.45678, number, "", "no word " * 30 + "of the mat \x1b[31m短い文書です")
-    command._print_hits("the [old] mat", [hit], None)
+    command._print_hits("the [old] mat", [hit_of(number, "no word " * 30 + "of the mat \x1b[31m短い文書です")], None)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert max(map(cell_len, lines)) <= 80
     assert lines[0].strip() == "the [old] mat"
@@ -91,8 +94,8 @@ def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, c
 
 def test_a_document_cannot_reorder_or_colour_the_line(capsys):
     text = "a \u202ecat\u202c \u2067mat\u2069 \x9b31m שלום\u200f"
-    command._print_hits("cat\u202e", [command._Hit(1.0, "doc\u202e", "", text)], None)
-    command._print_hits("cat", [command._Hit(1.0, "doc", "", text)], None)
+    command._print_hits("cat\u202e", [hit_of("doc\u202e", text)], None)
+    command._print_hits("cat", [hit_of("doc", text)], None)
     out = capsys.readouterr().out + command._snippet(text, "cat", None)
     assert not {*out} & {*"\u202e\u202c\u2067\u2069\x9b"}
     assert "שלום\u200f" in out, "marks alone reorder nothing"
@@ -129,11 +132,11 @@ def test_what_bm25_finds_is_marked(text, query, marked, language):
     assert command._marked(text, query, 80, False, language).plain == marked
 
 
-def test_the_index_folder_is_used_again_for_its_encoder(run, folder, tmp_path, make_encoder, monkeypatch):
+def test_the_index_is_used_again_for_its_encoder(run, folder, tmp_path, make_encoder, monkeypatch):
     words = ("a cat", "--index", "index", "--json")
     first = run("search", "ENC", folder, *words)
     assert first[0] == 0, first[2]
-    monkeypatch.setattr(HybridSearch, "_build_index", lambda *_, **__: pytest.fail("encoded"))
+    monkeypatch.setattr(HybridSearch, "_changed", lambda *_, **__: pytest.fail("encoded"))
     assert run("search", "ENC", folder, *words)[1] == first[1]
     make_encoder(seed=1).save(str(tmp_path / "other"))
     code, _, err = run("search", tmp_path / "other", folder, *words)
@@ -168,7 +171,8 @@ def test_python_opens_what_the_command_line_indexed(run, inputs, tmp_path):
         code, out, err = run("search", "ENC", file, "the mat", "--index", tmp_path / name, "--json")
         assert code == 0, err
         read = read_documents(file)
-        found = HybridSearch.load(tmp_path / name, encoder, documents={one.id: one.full_text for one in read})
+        found = HybridSearch.open(tmp_path / name, encoder)
+        assert found.documents == read
         assert (found.ids, [one.title for one in read]) == (ids, ["Cats", "", ""])
         hits = json.loads(out)["searches"][0]["hits"]
         assert [hit["id"] for hit in hits] == [hit["corpus_id"] for hit in found.search("the mat")[0]]
@@ -189,14 +193,15 @@ def test_the_index_follows_the_documents(run, inputs, tmp_path):
     first, err = search(rows)
     assert "encoded" not in err
     changed, err = search([*rows[1:], {"_id": "new", "text": "a cat that is new"}])
-    assert "1 documents encoded (new or changed), 7 kept, 1 earlier ones dropped" in " ".join(err.split())
+    assert "1 document encoded (new or changed), 7 kept, 1 earlier one dropped" in " ".join(err.split())
     assert changed["searches"][0]["hits"] != first["searches"][0]["hits"]
     assert changed["bm25_weight"] == first["bm25_weight"]
     again, err = search([*rows[1:], {"_id": "new", "text": "a cat that is new"}])
     assert (again, "encoded" in err) == (changed, False)
     documents = {row["_id"]: row["text"] for row in [*rows[1:], {"_id": "new", "text": "a cat that is new"}]}
     encoder = load_encoder(inputs / "encoder", device="cpu")
-    found = HybridSearch.load(tmp_path / "index", encoder, documents=documents)
+    found = HybridSearch.open(tmp_path / "index", encoder)
+    assert {document.id: document.text for document in found.documents} == documents
     assert [hit["corpus_id"] for hit in found.search("a cat")[0]] == [
         hit["id"] for hit in changed["searches"][0]["hits"]
     ]
@@ -221,24 +226,28 @@ def test_the_weight_of_an_index(run, folder):
     assert (found, "The weight 7 of an earlier --bm25-weight stays." in err) == (7, True)
 
 
-def test_settings_reach_the_index_that_follows(run, folder, tmp_path, monkeypatch):
-    """What is encoded of an interrupted update is kept in the index."""
+def test_settings_reach_the_index_that_follows(run, tmp_path, monkeypatch):
     words = ("search", "ENC", tmp_path / "mine.txt", "a cat", "--index", tmp_path / "index", "--batch-size", "5")
     write(tmp_path / "mine.txt", "a cat\nthe mat\n")
     assert run(*words)[0] == 0
     write(tmp_path / "mine.txt", "a cat\nthe mat\nan old dog\n")
     recorder = Recorder(monkeypatch)
-    recorder.on(
-        "st_extras.search.hybrid:HybridSearch.update",
-        "st_extras.encoders.embedding_store:EmbeddingStore.__init__",
-        "st_extras.encoders.embedding_store:EmbeddingStore.encode",
-    )
+    recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.hybrid:HybridSearch._embed")
     code, _, err = run(*words, "--quiet")
     assert code == 0, err
-    assert recorder.one("HybridSearch.update")["folder"] == tmp_path / "index"
-    assert recorder.calls["EmbeddingStore.__init__"][0]["folder"] == tmp_path / "index" / "parts"
-    encoded = recorder.one("EmbeddingStore.encode")
-    assert (encoded["batch_size"], encoded["show_progress_bar"]) == (5, False)
+    assert recorder.one("HybridSearch.update")["show_progress_bar"] is False
+    assert {call["self"]._batch_size for call in recorder.calls["HybridSearch._embed"]} == {5}
+
+
+def test_a_file_that_is_no_index_is_refused_before_anything_is_read(run, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("st_extras.modules.load", lambda *_: pytest.fail("loaded"))
+    for name in ("corpus.jsonl.gz", "queries.jsonl", "few.txt"):
+        before = (folder / name).read_bytes()
+        code, _, err = run("search", "ENC", folder, "a cat", "--index", folder / name)
+        assert (code, "path must be an index that HybridSearch.save wrote" in " ".join(shown(err))) == (2, True), err
+        assert (folder / name).read_bytes() == before
+    code, _, err = run("search", "ENC", folder, "a cat", "--index", tmp_path)
+    assert (code, "a folder" in " ".join(shown(err))) == (2, True), err
 
 
 def test_documents_that_stay_whole_are_warned_of_once(run, tmp_path, caplog):
@@ -262,4 +271,5 @@ def test_a_long_document_shows_its_best_passage(run, folder, tmp_path):
 
 def test_missing_bm25s_is_noticed_before_anything_is_read(assert_refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    assert_refused(("search", "ENC", "none", "a cat"), r"BM25 needs bm25s.*st-extras\[search\]")
+    words = ("search", "ENC", "none", "a cat", "--language", "swedish")
+    assert_refused(words, r"language needs bm25s.*st-extras\[search\]")

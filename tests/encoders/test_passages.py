@@ -1,5 +1,6 @@
 """Passages: what is cut, where, and the best one's score."""
 
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -69,7 +70,39 @@ def test_the_best_passage_counts_for_its_document(counts):
         assert best.tolist() == [max(row[a:b]) for a, b in pairwise(first)]
 
 
-def test_passages_know_their_documents():
-    passages = Passages(np.array([0, 3, 4, 6]), np.zeros((6, 2), dtype=np.int32))
-    assert passages.documents(np.array([5, 0, 2, 4])).tolist() == [0, 2]
-    assert passages.documents(np.array([3])).tolist() == [1]
+KEY = "".join(random.Random(0).choices("abcdehlnrst", k=80))  # a token a letter; more letters are one unknown word
+PROSE = "the old cat sat on the mat"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{PROSE} key = {KEY} {PROSE}", [f"{PROSE} key =", f"{KEY}", PROSE]),
+        (f"key = {KEY} {PROSE}", [f"key = {KEY}", PROSE]),
+        (f"{KEY} = {KEY[::-1]}", [f"{KEY} = {KEY[::-1]}"]),
+        (f"{PROSE} {PROSE} {PROSE} {KEY}", [f"{PROSE} {PROSE} {PROSE}", KEY]),
+    ],
+)  # fmt: skip
+def test_what_stands_beside_a_long_word_stays_together_and_no_sign_alone(still_encoder, text, expected):
+    """A passage has up to 8 words; a word of more than 14 tokens is long."""
+    cut = cut_documents(still_encoder, [text], 8)
+    pieces = cut.texts([text])
+    assert not longer_than_read(still_encoder, pieces).any()
+    assert min(map(len, pieces)) >= 4
+    assert len({*map(tuple, cut.spans.tolist())}) == len(pieces), "a span stands once"
+    joined, step = [], 0
+    for whole in expected:  # each is one piece, those of a long word, or overlapping passages
+        start = text.index(whole, step)
+        inside = [piece for piece, (first, end) in zip(pieces, cut.spans.tolist(), strict=True)
+                  if start <= first and end <= start + len(whole)]  # fmt: skip
+        assert inside[0] == whole[: len(inside[0])]
+        assert inside[-1] == whole[-len(inside[-1]) :]
+        joined += inside
+        step = start + len(whole)
+    assert joined == pieces, "none goes from one into the next"
+
+
+def test_a_part_that_two_passages_share_stands_once(still_encoder):
+    text = " ".join(f"donau{i}dampfschifffahrt" for i in range(40))
+    cut = cut_documents(still_encoder, [text], 8)
+    assert len({*map(tuple, cut.spans.tolist())}) == len(cut.spans)

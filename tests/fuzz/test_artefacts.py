@@ -84,18 +84,18 @@ def _other_tensors(draw: st.DrawFn, tensors: dict[str, Tensor]) -> dict[str, Ten
 def _artefacts() -> dict[str, Artefact]:
     encoder, folder = world.encoder(), world.new_folder()
     world.table().save(folder / "table.json")
-    searched = world.new_folder() / "search"
+    searched = world.new_folder() / "search.sqlite"
     HybridSearch(encoder, SENTENCES, bm25_weight=0.1).save(searched)
 
     def counted(copy: Path) -> Any:
         return [FrequencyTable.load(copy / "table.json", encoder.tokenizer).num_seen]
 
     def search(copy: Path) -> Any:
-        return [hit["score"] for hit in HybridSearch.load(copy, encoder).search("a cat")[0]]
+        return [hit["score"] for hit in HybridSearch.open(copy / searched.name, encoder).search("a cat")[0]]
 
     found: list[Artefact] = [
         (folder, "table.json", counted),
-        *((searched, str(file.relative_to(searched)), search) for file in searched.rglob("*") if file.is_file()),
+        (searched.parent, searched.name, search),
     ]
     return {f"{folder.name}/{file}": (folder, file, use) for folder, file, use in found}
 

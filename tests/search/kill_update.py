@@ -1,16 +1,15 @@
-"""Kills a process that updates a saved search, again and again: the folder holds the old index or the new one.
+"""Kills a process that changes an index, again and again: the file holds the earlier documents or the new ones.
 
     python -m tests.search.kill_update --kills 40
 
-Each time, a process alternates between two sets of documents, saving each, until it is killed at a random moment. What
-is there must load, and be one of the two; what the next save leaves must be its files alone.
+Each time, a process alternates between two sets of documents until it is killed at a random moment. What is there must
+open, be one of the two, and find what a new search of it finds.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import random
 import signal
@@ -23,56 +22,60 @@ from pathlib import Path
 import torch
 
 from st_extras.samples.encoder import raw_encoder
-from st_extras.search import HybridSearch, index
+from st_extras.search import HybridSearch
 
 _LONGEST = 2.0  # seconds until a process is killed
+QUERIES = ["old cards", "new cards", "document 7"]
 
 
 def documents_of(number: int) -> dict[str, str]:
-    """One of two sets of documents, of which most are the same."""
-    return {f"d{i}": f"document {i} of the {'old' if i % 7 or not number else 'new'} cards" for i in range(300)}
+    """One of two sets of documents, of which some are the same."""
+    return {
+        f"d{i}": f"document {i} of the {'old' if i % 7 or not number else 'new'} cards {'and more ' * 40}"
+        for i in range(150 + 150 * number)
+    }
 
 
-def save_forever(search: HybridSearch, folder: Path) -> None:
-    """Update and save until killed."""
-    for number in itertools.cycle((1, 0)):
-        search.update(documents_of(number))
-        search.save(folder)
+def change_forever(path: Path, search: HybridSearch) -> None:
+    """Change the index until killed: by an update, or by what it consists of."""
+    with torch.no_grad():
+        for step in itertools.count(1):
+            if step % 4 < 2:
+                search.update(documents_of(step % 2))
+            else:
+                search.add(documents_of(1))
+                search.save(path)
 
 
 def check_kills(kills: int, folder: Path, seed: int = 0) -> Counter[str]:
-    """Kill so many processes; return how often the old and the new index were found.
+    """Kill so many processes; return how often the earlier and the new documents were found.
 
     Raises:
-        ValueError: if the index cannot be loaded, or is another one.
+        ValueError: if the index cannot be opened, or holds others.
     """
     torch.set_num_threads(1)  # a forked process has no other threads
     model, draw, found = raw_encoder(), random.Random(seed), Counter[str]()
-    path = folder / "index"
-    searches = [HybridSearch(model, documents_of(number), bm25_weight=0.1) for number in (0, 1)]
-    searches[0].save(path)
-    queries = ["old cards", "new cards", "document 7"]
+    path = folder / "index.sqlite"
+    expected = [HybridSearch(model, documents_of(number), bm25_weight=0.1).search(QUERIES) for number in (0, 1)]
+    HybridSearch(model, documents_of(0), bm25_weight=0.1).save(path)
     for _ in range(kills):
         child = os.fork()
         if not child:
-            save_forever(HybridSearch.load(path, model), path)
+            change_forever(path, HybridSearch.open(path, model))
         time.sleep(draw.random() * _LONGEST)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        loaded = HybridSearch.load(path, model)
-        (number,) = (number for number in (0, 1) if loaded.holds(documents_of(number)))
-        for hits, expected in zip(loaded.search(queries), searches[number].search(queries), strict=True):
-            for hit, wanted in zip(hits, expected, strict=True):
-                if hit["corpus_id"] != wanted["corpus_id"] or abs(hit["score"] - wanted["score"]) > 1e-6:
-                    raise ValueError(f"the index must find {wanted}, got {hit}.")
-        about = json.loads((path / index.ABOUT).read_text())
-        unfinished = "unfinished" in about or any(path.glob(".*.partial"))
-        found[f"{'new' if number else 'old'}{', killed while writing' if unfinished else ''}"] += 1
-    searches[0].save(path)
-    names = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
-    about = json.loads((path / index.ABOUT).read_text())
-    if names != {*about["files"], index.ABOUT}:
-        raise ValueError(f"the folder must hold the index alone, got {sorted(names)}.")
+        stopped = path.with_name(f"{path.name}-journal").exists()
+        search = HybridSearch.open(path, model)
+        documents = {document.id: document.text for document in search.documents}
+        (number,) = (number for number in (0, 1) if documents == documents_of(number))
+        for hits, wanted in zip(search.search(QUERIES), expected[number], strict=True):
+            if any(abs(hit["score"] - one["score"]) > 1e-5 for hit, one in zip(hits, wanted, strict=True)):
+                raise ValueError(f"the index must find {wanted}, got {hits}.")
+        found[f"{'new' if number else 'earlier'} documents{', killed while writing' if stopped else ''}"] += 1
+    names = [file.name for file in folder.iterdir()]
+    if names != [path.name]:
+        raise ValueError(f"the index must be one file, got {sorted(names)}.")
     return found
 
 

@@ -5,7 +5,6 @@ import functools
 import itertools
 import pickle
 import random
-import re
 import sys
 
 import numpy as np
@@ -18,7 +17,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from st_extras import functional
 from st_extras.encoders.fingerprint import PROBES
-from st_extras.search import HybridSearch, bm25_weight, hybrid, index
+from st_extras.search import HybridSearch, bm25_weight, hybrid
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
 from tests.helpers import count_rows, draw
@@ -166,160 +165,11 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
 
 
 def test_documents_are_encoded_by_length_and_stay_in_their_places(still_encoder, monkeypatch):
-    monkeypatch.setattr(hybrid, "_SORTED_TOGETHER", 7)
+    monkeypatch.setattr(hybrid, "_ENCODED", 7)
     search = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=0)
     expected = still_encoder.encode_document(DOCUMENTS, normalize_embeddings=True)
     np.testing.assert_allclose(search.embeddings, expected, atol=1e-6)
     assert search.embeddings.dtype == np.float32
-
-
-def test_an_interrupted_call_resumes(still_encoder, monkeypatch, tmp_path):
-    monkeypatch.setattr("st_extras.encoders.embedding_store.PART", 20)
-    monkeypatch.setattr(hybrid, "_SORTED_TOGETHER", 40)
-    expected = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES)
-    encode, passes = still_encoder.encode_document, itertools.count()
-
-    def interrupted(texts, **options):
-        if len(texts) == 20 and next(passes) == 1:
-            raise KeyboardInterrupt
-        return encode(texts, **options)
-
-    monkeypatch.setattr(still_encoder, "encode_document", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES, folder=tmp_path / "index")
-    monkeypatch.setattr(still_encoder, "encode_document", encode)
-    with count_rows(still_encoder) as rows:
-        resumed = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES, folder=tmp_path / "index")
-    different = len({*DOCUMENTS})
-    assert sum(rows) == 3 * 2 + different - 20 + len(QUERIES), "probes: its own, those of two groups; rest, queries"
-    np.testing.assert_array_equal(resumed.embeddings, expected.embeddings)
-    assert resumed.bm25_weight == expected.bm25_weight
-    resumed.save(tmp_path / "index")
-    assert not (tmp_path / "index" / index.PARTS).exists()
-
-
-# --- an index of the user's ---
-
-
-def test_an_index_of_the_users_suggests_documents(search, monkeypatch):
-    monkeypatch.setattr(hybrid, "FEWEST_CANDIDATES", 4)
-    received = []
-
-    def nearest(rows, count):
-        received.append((rows, count))
-        numbers = np.argsort(-(rows @ search.embeddings.T), axis=1, kind="stable")[:, :count]
-        return None, numbers
-
-    found = search.search(QUERIES, 3, nearest=nearest)
-    assert_hits(found, loop(scores_of(search.model, QUERIES), search.bm25_weight, 3, 4))
-    ((rows, count),) = received
-    assert count == 4
-    np.testing.assert_allclose(rows, search.model.encode_query(QUERIES, normalize_embeddings=True), atol=1e-6)
-    nothing = search.search(QUERIES[:1], 50, nearest=lambda rows, count: (None, np.full((1, count), -1)))[0]
-    sharing = np.flatnonzero(BM25(DOCUMENTS).scores(QUERIES[:1])[0])
-    assert {hit["corpus_id"] for hit in nothing} == {*sharing.tolist()}, "BM25's alone"
-    for numbers in (np.full((1, 4), 60), np.full((1, 4), 0.5), np.zeros((1, 3), dtype=int)):
-        with pytest.raises(ValueError, match=r"^nearest must return"):
-            search.search("a cat", 3, nearest=lambda rows, count, numbers=numbers: (None, numbers))
-
-
-def test_an_index_of_the_users_is_asked_for_more_where_a_long_document_has_the_nearest_passages(
-    still_encoder, monkeypatch
-):
-    monkeypatch.setattr(hybrid, "FEWEST_CANDIDATES", 3)
-    texts = ["cat " * 400, *(text for text in dict.fromkeys(DOCUMENTS) if "cat" not in text)]
-    search = HybridSearch(still_encoder, texts, bm25_weight=0, passages=8)
-    received = []
-
-    def nearest(rows, count):
-        received.append((len(rows), count))
-        numbers = np.argsort(-(rows @ search.embeddings.T), axis=1, kind="stable")[:, :count]
-        return None, numbers
-
-    queries = ["old river", " ".join(8 * ["cat"])]  # the second one is the text of each passage of the first document
-    found, exact = search.search(queries, 3, nearest=nearest), search.search(queries, 3)
-    for hits, expected in zip(found, exact, strict=True):
-        assert [hit["corpus_id"] for hit in hits] == [hit["corpus_id"] for hit in expected]
-    total = len(search.embeddings)
-    assert received[0] == (2, 3 * -(-total // len(texts)))
-    assert {rows for rows, _ in received[1:]} == {1}, "for that query alone"
-    asked = []
-
-    def one(rows, count):
-        asked.append(count)
-        return None, np.array([[0] + [-1] * (count - 1)])
-
-    assert [hit["corpus_id"] for hit in search.search(queries[1], 3, nearest=one)[0]] == [0]
-    assert len(asked) == 1, "an index that has no more is not asked again"
-
-
-# --- files ---
-
-
-def files_of(folder) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-@pytest.fixture
-def saved(search, tmp_path):
-    search.save(tmp_path / "index")
-    return tmp_path / "index"
-
-
-def test_a_saved_search_finds_the_same_and_holds_nothing_that_can_run_code(search, saved):
-    names = files_of(saved)
-    kinds = [re.sub(r"-[0-9a-f]{32}", "", name) for name in names]
-    assert kinds == sorted([*(f"bm25/{name}" for name in BM25.FILES), "embeddings.safetensors", index.ABOUT])
-    assert not [name for name in names if name.endswith(".npy") and np.load(saved / name).dtype.hasobject]
-    again = HybridSearch.load(saved, search.model, documents=DOCUMENTS)
-    assert again.search(QUERIES) == search.search(QUERIES)
-    assert again.bm25_weight == search.bm25_weight
-    again.save(saved)  # over the earlier one
-    assert files_of(saved) == names
-    assert HybridSearch.load(saved, search.model).search(QUERIES) == search.search(QUERIES)
-
-
-def test_a_damaged_file_and_one_of_another_search_are_named(search, saved, tmp_path):
-    named = HybridSearch(search.model, {f"d{i}": text for i, text in enumerate(DOCUMENTS)}, bm25_weight=0)
-    named.save(saved)
-    HybridSearch(search.model, {f"e{i}": text for i, text in enumerate(DOCUMENTS[::-1])}, bm25_weight=0).save(
-        tmp_path / "other"
-    )
-    assert len(files_of(saved)) == len(BM25.FILES) + 3
-    for name, other in zip(files_of(saved), files_of(tmp_path / "other"), strict=True):
-        whole = saved / name
-        content = whole.read_bytes()
-        foreign = (tmp_path / "other" / other).read_bytes() if name != index.ABOUT else b""
-        for damage in (content[: len(content) // 2], foreign):
-            if damage != content:
-                whole.write_bytes(damage)
-                with pytest.raises(ValueError, match=re.escape(name)):
-                    HybridSearch.load(saved, search.model)
-        whole.write_bytes(content)
-    HybridSearch.load(saved, search.model)
-
-
-def test_another_encoder_and_other_documents_are_refused(search, saved, make_encoder):
-    with pytest.raises(ValueError, match=r"^documents must"):
-        HybridSearch.load(saved, search.model, documents=[*DOCUMENTS[:-1], "another"])
-    prompted, dot = make_encoder(dropout=0.0), make_encoder(dropout=0.0)
-    prompted.prompts, dot.similarity_fn_name = {"document": "a red "}, "dot"
-    for other in (make_encoder(dropout=0.0, seed=1), make_encoder(dropout=0.0, hidden_size=8), prompted, dot):
-        with pytest.raises(ValueError, match=r"^model(\.similarity_fn_name)? must be"):
-            HybridSearch.load(saved, other)
-    assert HybridSearch.load(saved, routed(search.model)).search("a cat"), "queries alone differ"
-
-
-def test_a_folder_of_others_is_left_alone(search, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    for folder in (tmp_path, tmp_path / "mine.txt"):
-        with pytest.raises(ValueError, match=r"^folder must be new"):
-            search.save(folder)
-    with pytest.raises(ValueError, match=r"^folder must be new"):
-        HybridSearch(search.model, DOCUMENTS, folder=tmp_path)
-    with pytest.raises(ValueError, match=r"^folder must be a saved hybrid search"):
-        HybridSearch.load(tmp_path, search.model)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 # --- what is refused ---
@@ -354,7 +204,7 @@ def test_a_search_that_is_refused(search):
         search.search({"q1": "a cat", "q2": "a dog"})  # BEIR's: not its ids
 
 
-def test_encoders_that_are_refused_and_missing_bm25s(still_encoder, monkeypatch):
+def test_encoders_that_are_refused_and_a_missing_package(still_encoder, monkeypatch):
     still_encoder.similarity_fn_name = "euclidean"
     with pytest.raises(ValueError, match=r"^model\.similarity_fn_name must"):
         HybridSearch(still_encoder, DOCUMENTS)
@@ -364,15 +214,7 @@ def test_encoders_that_are_refused_and_missing_bm25s(still_encoder, monkeypatch)
         HybridSearch(still_encoder, DOCUMENTS)
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(ImportError, match="pip install"):
-        HybridSearch(still_encoder, DOCUMENTS)
-
-
-def test_ids_that_are_numbers_of_numpy_are_whole_numbers(still_encoder, tmp_path):
-    search = HybridSearch(still_encoder, dict(zip(np.arange(4, 4 + len(DOCUMENTS)), DOCUMENTS, strict=True)))
-    search.save(tmp_path)
-    for one in (search, HybridSearch.load(tmp_path, still_encoder)):
-        assert one.search(DOCUMENTS[1], 1)[0][0]["corpus_id"] == 5
-        assert {type(key) for key in one.ids} == {int}
+        HybridSearch(still_encoder, DOCUMENTS, language="norwegian")
 
 
 @pytest.mark.parametrize(
@@ -408,3 +250,51 @@ def test_a_copy_goes_its_own_way(search, copied):
     assert other.search(QUERIES) == search.search(QUERIES)
     other.update({"a": "a cat"})
     assert (other.ids, len(search.ids)) == (["a"], len(DOCUMENTS))
+
+
+# --- filters and hits ---
+
+
+def test_among_finds_the_first_of_these(search, monkeypatch):
+    monkeypatch.setattr(hybrid, "FEWEST_CANDIDATES", 4)
+    scores = scores_of(search.model, QUERIES)
+    some = [3, 7, 11, 40, 41, 59]
+    for dense, bm25, hits in zip(*scores, search.search(QUERIES, 4, among=[*some, 1000, "x"]), strict=True):
+        total = dense + search.bm25_weight * bm25
+        assert [hit["corpus_id"] for hit in hits] == sorted(some, key=lambda i: -total[i])[:4]
+    assert search.search("cat", among=np.array([3, 7])) == search.search("cat", among={7, 3})
+    assert search.search(["cat", "dog"], among=[]) == [[], []]
+    assert search.search("cat", among=["x"]) == [[]]
+    for wrong in ("3", 3, {3: 1}, [3.0], [True], [None]):
+        with pytest.raises(ValueError, match=r"^among must"):
+            search.search("cat", among=wrong)
+
+
+def test_a_hit_has_title_and_passage_of_the_text(still_encoder):
+    long = " ".join(random.Random(1).choices(WORDS, k=50))
+    rows = [
+        {"id": "a", "title": " The cat ", "text": "  an old dog \n"},
+        {"id": 7, "title": "", "text": " the red car"},
+        {"id": "long", "title": "old river", "text": long},
+        {"id": "no text", "title": "a title alone", "text": ""},
+    ]
+    search = HybridSearch(still_encoder, rows, bm25_weight=0, passages=8)
+    texts = {row["id"]: row.get("text", "") for row in rows}
+    hits = search.search([long, "car", *long.split("river")[:1]], 4)
+    for hit in itertools.chain(*hits):
+        first, last = hit["passage"]
+        assert hit["text"] == texts[hit["corpus_id"]][first:last]
+    found = {hit["corpus_id"]: hit for hit in hits[0]}
+    assert {key: hit["title"] for key, hit in found.items()} == {
+        "a": "The cat", 7: "", "long": "old river", "no text": "a title alone",
+    }  # fmt: skip
+    assert (found["a"]["text"], found[7]["text"], found["no text"]["text"]) == ("an old dog", " the red car", "")
+    assert len(found["long"]["text"].split()) <= 8
+    assert search.ids == ["a", 7, "long", "no text"]
+
+
+def test_scores_are_those_of_all_documents(search):
+    dense, bm25 = search.scores(QUERIES)
+    expected = scores_of(search.model, QUERIES)
+    np.testing.assert_allclose(dense, expected[0], atol=1e-5)
+    np.testing.assert_allclose(bm25, expected[1], atol=1e-5)

@@ -1,6 +1,7 @@
 """TF-IDF rows of character grams, and BM25."""
 
 import math
+import subprocess
 import sys
 from collections import Counter
 
@@ -10,6 +11,7 @@ import torch
 
 from st_extras.text.term_weights import (
     BM25,
+    WordCounts,
     bm25_weight,
     bm25_weight_of_blocks,
     character_tfidf,
@@ -171,27 +173,52 @@ def test_a_language_has_stems_and_no_stop_words(text, language, words):
     assert search_words(text, language) == words
 
 
-def test_bm25_of_a_language_is_that_of_the_stems(tmp_path):
+def test_bm25_of_a_language_is_that_of_the_stems():
     documents = ["The dog runs home", "dogs", "a cat was running", "the the the"]
     index, plain = BM25(documents, "english"), BM25(["dog run home", "dog", "cat run", ""])
     queries = ["a dog that runs", "the", "RUNNING"]
     expected = plain.scores(["dog run", "", "run"])
     np.testing.assert_allclose(index.scores(queries), expected)
     assert expected[2].tolist()[1] == 0 < expected[2].min(initial=1, where=[True, False, True, False])
-    index.save(tmp_path)
-    np.testing.assert_array_equal(BM25.load(tmp_path, "english").scores(queries), index.scores(queries))
-    assert not BM25.load(tmp_path).scores(["RUNNING"]).any()
 
 
 @pytest.mark.parametrize("language", ["porter", "English", "en", "", 1])
-def test_a_language_without_a_stemmer(language, tmp_path):
-    BM25(TEXTS).save(tmp_path)
-    for make in (lambda: BM25(TEXTS, language), lambda: BM25.load(tmp_path, language)):
-        with pytest.raises(ValueError, match=r"^language must be one of 'arabic', 'danish', .*, got"):
-            make()
+def test_a_language_without_a_stemmer(language):
+    with pytest.raises(ValueError, match=r"^language must be one of 'arabic', 'danish', .*, got"):
+        BM25(TEXTS, language)
 
 
-def test_a_missing_package_is_named(monkeypatch):
+def test_a_language_needs_a_package_that_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
+    assert BM25(["cat"]).scores(["cat"]) > 0
     with pytest.raises(ImportError, match=r'pip install "st-extras\[search\]"'):
-        BM25(["cat"])
+        BM25(["cat"], "danish")
+
+
+def test_it_is_what_bm25s_finds():
+    bm25s = pytest.importorskip("bm25s")
+    index = bm25s.BM25()
+    documents = [search_words(text, singles=True) for text in TEXTS]
+    index.index(documents, show_progress=False)
+    expected = [index.get_scores(search_words(query)) for query in ("the cat", "ran home ran")]
+    np.testing.assert_allclose(BM25(TEXTS).scores(["the cat", "ran home ran"]), expected, rtol=1e-6)
+
+
+def test_stop_words_are_read_without_the_package(monkeypatch):
+    """It imports jax, if that is installed, which takes most of a GPU's memory."""
+    code = "import sys; from st_extras.text.term_weights import BM25; BM25(['the cats'], 'english'); "
+    code += "print([name for name in ('bm25s', 'jax') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_counts_that_are_changed_are_those_of_the_new_documents():
+    counts = WordCounts.of(TEXTS)
+    before = counts.bm25.scores(["ran cat", "new words"])
+    kept = np.array([True, False, True, True, False])
+    changed = counts.changed(kept, ["new words ran", ""])
+    expected = BM25([TEXTS[0], TEXTS[2], TEXTS[3], "new words ran", ""])
+    for queries in (["ran cat"], ["new there words"]):
+        np.testing.assert_allclose(changed.bm25.scores(queries), expected.scores(queries), rtol=1e-6)
+    np.testing.assert_array_equal(counts.bm25.scores(["ran cat", "new words"]), before, "what was there stays")
+    assert WordCounts.of([]).bm25.scores(["cat"]).shape == (1, 0)
