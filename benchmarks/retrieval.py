@@ -16,9 +16,8 @@ import torch
 
 from benchmarks.records import run_once
 from benchmarks.studies import KEPT, Options, chosen
-from st_extras.adaptation.choice import choose_harmless
-from st_extras.adaptation.pseudo_relevance import FEWEST_QUERIES, PseudoRelevanceComparison
-from st_extras.adaptation.search import compare_candidates
+from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
+from st_extras.adaptation.search import FEWEST_QUERIES, choose_harmless, compare_candidates
 from st_extras.adaptation.search_transforms import (
     BOTH_SIDES,
     QUERIES_ALONE,
@@ -85,8 +84,8 @@ def chosen_routes(
     if len(comparison.compared) < FEWEST_QUERIES:
         return Routes(None)
     candidates = {transform.name: route for transform, route in zip(transforms, routes, strict=True)}
-    chosen = choose_harmless(compare_candidates(comparison, candidates, start)).candidate
-    return Routes(None) if chosen is None else candidates[chosen.name]
+    name = choose_harmless(compare_candidates(comparison, candidates, start)).name
+    return Routes(None) if name is None else candidates[name]
 
 
 def scored(rows: Iterable[tuple[str, Scores]], evaluator: RetrievalEvaluator) -> dict[str, dict[str, float]]:

@@ -26,12 +26,12 @@ from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, bfloat16, encode
 from benchmarks.records import run_once
 from benchmarks.studies import TRANSFORMS, Options, chosen
 from st_extras.adaptation import CANDIDATES
-from st_extras.adaptation.scoring import general_english, graded
 from st_extras.evaluation import LabelFreeComparison, load_labeled_texts
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.samples import graded_spearman
+from st_extras.samples import graded_pairs, graded_spearman
+from st_extras.spearman import spearman_of_pairs
 from st_extras.text.term_weights import character_tfidf
 
 SEED = 42  # of adapt, by default
@@ -144,15 +144,12 @@ def embeddings(
 
 def score(name: str, domain: Domain, fitted: int, settings: Mapping[str, Any], options: Options) -> dict[str, Any]:
     """Return the record of an encoder and a domain, with the transforms computed from the first ``fitted`` texts."""
-    numbers, half = domain.order(0), len(domain.grades)
+    numbers = domain.order(0)
     held_out, fitting = ([domain.train[i] for i in part] for part in (numbers[: domain.kept], numbers[domain.kept :]))
-    measures = {
-        "general": general_english(),
-        "stsb_test": graded(domain.pairs[:half], domain.pairs[half:], domain.grades),
-    }
+    first, second, grades = graded_pairs()
     parts = {"fit": fitting, "held": held_out, "scored": domain.test}
     places = {part: f"{domain.name}-{part}" for part in parts}
-    texts = {"general": measures["general"].texts, "stsb": measures["stsb_test"].texts}
+    texts = {"general": [*first, *second], "stsb": domain.pairs}
     found = embeddings(name, texts | {places[part]: listed for part, listed in parts.items()}, settings, options)
     directions = neighbor_directions(found[places["fit"]][:fitted], tfidf=character_tfidf(fitting[:fitted]), seed=SEED)
     comparison = LabelFreeComparison(held_out, found[places["held"]], seed=SEED)
@@ -161,8 +158,8 @@ def score(name: str, domain: Domain, fitted: int, settings: Mapping[str, Any], o
     for row, transform in {START: None, **transforms}.items():
         after = torch.clone if transform is None else transform.apply
         rows[row] = label_figures(after(found[places["scored"]]), domain.labels)
-        for measure, of in (("general", "general"), ("stsb_test", "stsb")):
-            rows[row][measure] = measures[measure].score(after(found[of]))
+        rows[row]["general"] = spearman_of_pairs(after(found["general"]), grades)
+        rows[row]["stsb_test"] = spearman_of_pairs(after(found["stsb"]), domain.grades)
         if transform is not None:
             compared = comparison.compare(after(found[places["held"]]))
             rows[row] |= {key: getattr(compared, key) for key in ("gain", "low", "high")}

@@ -180,19 +180,11 @@ def no_matplotlib(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
 
 
-@pytest.fixture(scope="module")
-def without_picture():
-    """Let adapt draw no picture, which is half of its time; tests/adaptation/test_neighbors.py draws it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("st_extras.adaptation.neighbors._write_picture", lambda *_: False)
-        yield
-
-
 @pytest.fixture
 def few_general_pairs(monkeypatch):
     """Let adapt encode a tenth of the pairs of general English, which is most of the text that it encodes here."""
     few = tuple(column[::10] for column in graded_pairs())
-    monkeypatch.setattr("st_extras.adaptation.scoring.graded_pairs", lambda: few)
+    monkeypatch.setattr("st_extras.adaptation.domain.graded_pairs", lambda: few)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,7 @@
 """A good encoder adapted to your text or search without labels: sample, encode, propose, score, choose, save."""
 
-from st_extras.adaptation.corpus import TextSummary
 from st_extras.adaptation.domain import adapt
-from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails, SearchDetails
+from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails, SearchDetails, TextSummary
 from st_extras.adaptation.run import AdaptationOptions
 from st_extras.adaptation.search import adapt_search
 from st_extras.adaptation.transforms import CANDIDATES, LinearTransform

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,6 @@ from st_extras.adaptation.report import CandidateResult
 
 MAX_GENERAL_LOSS = 2.0
 """By default, points that a candidate may lose on the packaged graded pairs (Spearman correlation times 100)."""
-ANY_LOSS = 200.0
-"""A correlation times 100 cannot fall by more."""
 RAW_MEAN_COSINE = 0.7
 """Of two texts. Above it, an encoder is so raw that the graded pairs mislead, and any loss on them is allowed: on two
 language models and BERT-small, whitening lost up to 6 points there, gained 8 to 18 on STS-B, and on three domains about
@@ -34,37 +33,36 @@ class Choice:
     """What is chosen.
 
     Attributes:
-        candidate: the chosen one; None: the base model stays.
+        name: of the chosen candidate; None: the base model stays.
         reason: why, in a sentence.
     """
 
-    candidate: CandidateResult | None
+    name: str | None
     reason: str
 
 
 def default_general_loss(mean_cosine: float | None) -> float:
-    """Return how many points may be lost on the graded pairs where no other number is given.
+    """Return how many points may be lost on the graded pairs where no number is given; infinity: any loss.
 
     Args:
         mean_cosine: of two texts by the base model, -1 to 1; None: unknown.
     """
-    return ANY_LOSS if mean_cosine is not None and mean_cosine > RAW_MEAN_COSINE else MAX_GENERAL_LOSS
+    return math.inf if mean_cosine is not None and mean_cosine > RAW_MEAN_COSINE else MAX_GENERAL_LOSS
 
 
-def why_not_tried(gentler: str, lost: float | None, max_general_loss: float) -> str | None:
-    """Return why a strong transform is not tried after a gentler one; None if it is.
+def why_no_whitening(lost: float | None, max_general_loss: float) -> str | None:
+    """Return why whitening is not tried after the medium transform; None if it is.
 
     The label-free score prefers strong transforms too much, and cannot be asked alone. Where whitening is worse than
     the medium transform, that one already loses on general English. Where the pairs show nothing, whitening is tried.
 
     Args:
-        gentler: name of the gentler one.
-        lost: points that it loses on pairs of general English; None: these show nothing for this encoder.
+        lost: points that the medium one loses on pairs of general English; None: these show nothing for this encoder.
         max_general_loss: how many a candidate may lose.
     """
-    if lost is None or max_general_loss >= ANY_LOSS or lost <= WHITENING_SHARE * max_general_loss:
+    if lost is None or lost <= WHITENING_SHARE * max_general_loss:
         return None
-    return f"as {gentler} loses {lost:.2f} on general pairs"
+    return f"as the medium one loses {lost:.2f} on general pairs"
 
 
 def why_not_accepted(result: CandidateResult, lost: float | None, max_general_loss: float) -> str | None:
@@ -75,12 +73,12 @@ def why_not_accepted(result: CandidateResult, lost: float | None, max_general_lo
         lost: points lost on pairs of general English; None: these show nothing for this encoder.
         max_general_loss: how many it may lose.
     """
-    found = []
+    reasons = []
     if not result.is_better:
-        found.append("not better than the base model" + ("" if result.low is None else ", by the 95 % interval"))
+        reasons.append("not better than the base model" + ("" if result.low is None else ", by the 95 % interval"))
     if lost is not None and not lost <= max_general_loss:  # also where a score is undefined (NaN)
-        found.append(f"loses {lost:.2f} on general pairs, {max_general_loss:.2f} allowed")
-    return "; ".join(found) or None
+        reasons.append(f"loses {lost:.2f} on general pairs, {max_general_loss:.2f} allowed")
+    return "; ".join(reasons) or None
 
 
 def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Choice:
@@ -94,8 +92,7 @@ def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Cho
         wanted: name of the candidate to take, whatever its scores; None: by the rule above.
     """
     if wanted is not None:
-        found = next((one for one in results if one.name == wanted), None)
-        return Choice(found, f"{wanted} was {'not scored' if found is None else 'chosen, as strength asks'}.")
+        return Choice(wanted, f"{wanted} was chosen, as strength asks.")
     accepted = [one for one in results if one.accepted]
     better = [one for one in results if one.is_better]
     if not accepted and better:
@@ -113,7 +110,7 @@ def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Cho
         )
     else:
         reason = f"{best.name} was best."
-    return Choice(chosen, reason)
+    return Choice(chosen.name, reason)
 
 
 def expected_points(gain: float) -> tuple[float, float] | None:
@@ -125,17 +122,3 @@ def expected_points(gain: float) -> tuple[float, float] | None:
         return None
     fewest, most = POINTS_PER_GAIN
     return fewest * gain, most * gain
-
-
-def choose_harmless(results: Sequence[CandidateResult]) -> Choice:
-    """Choose the first accepted candidate of a search, or the base model: the comparison only shows harm."""
-    for one in results:
-        if one.accepted:
-            if one.gain >= 0:
-                return Choice(one, f"{one.name} was chosen: no harm was found.")
-            return Choice(
-                one,
-                f"{one.name} was chosen although its gain is {one.gain:+.3f}: within a standard error, that is no sign "
-                "of harm, and nDCG@10 has risen with such a candidate.",
-            )
-    return Choice(None, "each candidate finds BM25's first documents later than the base model.")

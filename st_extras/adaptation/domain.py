@@ -11,48 +11,59 @@ English: see :mod:`st_extras.adaptation.choice`.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from st_extras.adaptation.choice import (
-    ANY_LOSS,
     SMALLEST_GENERAL_SCORE,
+    Choice,
     choose,
     default_general_loss,
     expected_points,
+    why_no_whitening,
     why_not_accepted,
-    why_not_tried,
 )
-from st_extras.adaptation.corpus import FEWEST_TEXTS, Corpus, split_corpus, without_labels
 from st_extras.adaptation.neighbors import write_neighbors
-from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails
-from st_extras.adaptation.run import AdaptationOptions, AdaptationRun
-from st_extras.adaptation.scoring import (
-    DEV_SCORE,
-    LABEL_FREE_SCORE,
-    HeldOutTexts,
-    Measured,
-    check_dev,
-    development,
-    general_english,
+from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails, TextSummary
+from st_extras.adaptation.run import (
+    FEWEST_TEXTS,
+    AdaptationOptions,
+    AdaptationRun,
+    Sample,
+    start_run,
+    with_embedding,
 )
-from st_extras.adaptation.transforms import CANDIDATES, STRENGTHS, LinearTransform, card_line
-from st_extras.checks import check_choice, check_interval
+from st_extras.adaptation.transforms import CANDIDATES, STRENGTHS
+from st_extras.checks import check_choice, check_interval, check_not_negative, shown
 from st_extras.citations import CITATIONS
 from st_extras.encoders.structure import embedding_dimension
-from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset
-from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
-from st_extras.evaluation.label_free import LEAST_CONFIRMED
+from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset, without_labeled
+from st_extras.evaluation.geometry import mean_cosine, moved_threshold, unrelated_cosines
+from st_extras.evaluation.label_free import LEAST_CONFIRMED, MOST
+from st_extras.evaluation.label_metrics import label_scores
+from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.linear import Affine, add_linear
 from st_extras.modules.neighbor_directions import TooFewDifferentError, neighbor_directions
-from st_extras.text.term_weights import character_tfidf
+from st_extras.samples import graded_pairs
+from st_extras.spearman import spearman_of_pairs
+from st_extras.text.corpus import FEWEST_WITH_LETTERS, share_with_letters
+from st_extras.text.term_weights import character_tfidf, near_duplicate_share
 
 METHOD = "Locality Preserving Projections"
+DEV_SCORE = "score on dev, x 100"
+LABEL_FREE_SCORE = "label-free score on held-out texts, no unit"
+"""What a gain measures, with a development set and without."""
+_SAME_COSINE = 0.9999  # mean of two different texts
+_NUMBERS = re.compile(r"[\d\s]+")
 
 
 def adapt(
@@ -75,16 +86,15 @@ def adapt(
 
     Args:
         model: the encoder. It is not changed.
-        texts: text of the domain: at least 500 different texts, better some thousand. A stream is read once.
-        output: a new or empty folder, for the model, ``adaptation.json`` (the report), ``neighbors.md`` (neighbours
-            before and after) and, with matplotlib, a picture of them, ``neighbors.png``.
+        texts: text of the domain: at least 500 different texts, better several thousand. A stream is read once.
+        output: a new or empty folder, for the model, ``adaptation.json`` (the report) and ``neighbors.md`` (texts with
+            their nearest neighbours before and after).
         dev: graded pairs or labelled texts to choose by in place of the label-free score: by Spearman correlation, or
             by the mean of 1-NN accuracy, V-measure and MAP@R.
         max_general_loss: how many points of Spearman correlation (times 100) a candidate may lose on 300 graded pairs
             of general English that come with the package. The stronger a transform, the more it gains on the domain and
-            loses on these pairs. 0.5: for one encoder that serves everything; 200: any loss, as a correlation times
-            100 cannot fall by more. None: 2, and any loss for a raw encoder, by which two texts have a mean cosine
-            above 0.7.
+            loses on these pairs. 0.5: for one encoder that serves everything; ``math.inf``: any loss. None: 2, and any
+            loss for a raw encoder, by which two texts have a mean cosine above 0.7.
         strength: the transform to save, whatever the scores say and however much it loses on general English: the first
             word of a name in ``CANDIDATES``, such as "medium". The report shows the scores nevertheless. Texts that
             cannot be compared leave the encoder unchanged all the same. None: the scores choose, among what loses no
@@ -99,7 +109,7 @@ def adapt(
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, the encoder has no Pooling, different
             encoders for its routes or a ``truncate_dim``, an embedding is not finite, too few texts could be encoded in
-            the time, ``dev`` cannot be scored, or there is no interrupted run to resume.
+            the time, or ``dev`` cannot be scored.
 
     Example:
         >>> import tempfile
@@ -108,56 +118,64 @@ def adapt(
         >>> from st_extras.adaptation import AdaptationOptions, adapt
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     options = AdaptationOptions(show_progress_bar=False)
-        ...     found = adapt(raw_encoder(), sample_sentences()[:50], folder, options=options)
-        >>> found.reason
+        ...     adapted = adapt(raw_encoder(), sample_sentences()[:50], folder, options=options)
+        >>> adapted.reason
         'Left unchanged: 500 different texts are needed, got 50.'
     """
     check_dev(dev)
     check_settings(max_general_loss, strength, threshold)
     embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
-    with AdaptationRun("adapt", model, output, options) as run:
-        sample = without_labels(run.sample(texts), dev)
-        corpus = split_corpus(sample, run.encode_sample(sample.texts, FEWEST_TEXTS))
+    with start_run(model, output, options) as run:
+        sample = run.sample(texts)
+        if isinstance(dev, LabeledTexts):  # nothing is computed from texts that choose
+            sample = dataclasses.replace(sample, texts=without_labeled(sample.texts, dev.texts))
+        corpus = split_corpus(sample, run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding"))
         if strength is not None:
-            max_general_loss = ANY_LOSS
+            max_general_loss = math.inf
         elif max_general_loss is None:
             max_general_loss = default_general_loss(corpus.mean_cosine)
-        details = DomainDetails(max_general_loss, mean_cosine=corpus.mean_cosine)
-        if corpus.why_not_usable is not None:
-            return run.save_unchanged(corpus.why_not_usable, corpus.summary, details)
 
-        chooser: HeldOutTexts | Measured
-        if dev is None:
-            comparison = LabelFreeComparison(corpus.held_out, corpus.held_out_embeddings, seed=run.options.seed)
-            details = dataclasses.replace(details, confirmed_share=comparison.confirmed_share)
-            if (reason := why_not_comparable(comparison.confirmed_share)) is not None:
-                return run.save_unchanged(reason, corpus.summary, details)
-            chooser, gain_measure = HeldOutTexts(comparison, corpus.held_out_embeddings), LABEL_FREE_SCORE
+        scores = score_candidates(run, corpus, dev, max_general_loss)
+        if scores.why_nothing is None:
+            choice = choose(scores.results, None if strength is None else STRENGTHS[strength])
         else:
-            chooser, gain_measure = Measured.by(development(dev), run.encode), DEV_SCORE
-            details = dataclasses.replace(details, dev=chooser.base)
-        general = Measured.by(general_english(), run.encode)
-        shows_losses = general.base >= SMALLEST_GENERAL_SCORE
-        details = dataclasses.replace(details, general=general.base if shows_losses else None)
+            choice = Choice(None, scores.why_nothing)
+        details = DomainDetails(
+            max_general_loss=max_general_loss,
+            general=scores.general,
+            dev=scores.dev,
+            mean_cosine=corpus.mean_cosine,
+            confirmed_share=scores.confirmed_share,
+            not_tried=scores.not_tried,
+        )
+        if choice.name is None:
+            refined = model
+        else:
+            result = next(one for one in scores.results if one.name == choice.name)
+            points = expected_points(result.gain) if dev is None else None
+            transform = scores.transforms[choice.name]
+            refined = add_linear(
+                model,
+                transform,
+                method=METHOD,
+                line=card_line(result, len(corpus.fitting), scores.general, points),
+                citation=CITATIONS["he2003locality"],
+            )
+            before, after = corpus.held_out_embeddings, transform.apply(corpus.held_out_embeddings)
+            details = dataclasses.replace(
+                details,
+                expected_points=points,
+                changed=write_neighbors(run.folder, corpus.held_out, before, after, seed=run.options.seed),
+                unrelated_before=unrelated_cosines(before),
+                unrelated_after=unrelated_cosines(after),
+                threshold=None if threshold is None else moved_threshold(threshold, before, after),
+            )
+        return run.finish(
+            refined, choice.name, choice.reason, scores.gain_measure, scores.results, corpus.summary, details
+        )
 
-        try:
-            fitted = fit_candidates(corpus, run.options.seed)
-        except TooFewDifferentError as error:
-            return run.save_unchanged(str(error), corpus.summary, details, gain_measure)
-        results, not_tried = CandidateScores(chooser, general if shows_losses else None, max_general_loss).of(fitted)
-        details = dataclasses.replace(details, not_tried=tuple(not_tried))
-        choice = choose(results, None if strength is None else STRENGTHS[strength])
-        if choice.candidate is None:
-            return run.save_unchanged(choice.reason, corpus.summary, details, gain_measure, results)
-        result = choice.candidate
-        transform = fitted.transforms[result.name]
-        if dev is None:
-            details = dataclasses.replace(details, expected_points=expected_points(result.gain))
-        line = card_line(result.name, len(corpus.fitting), details.general, result.general, details.expected_points)
-        refined = add_linear(model, transform, method=METHOD, line=line, citation=CITATIONS["he2003locality"])
-        run.save(refined)
-        details = with_changes(details, corpus, transform, run, threshold)
-        return run.write_report(refined, result.name, choice.reason, gain_measure, results, corpus.summary, details)
+
+# --- settings ---
 
 
 def check_settings(max_general_loss: float | None, strength: str | None, threshold: float | None) -> None:
@@ -166,8 +184,8 @@ def check_settings(max_general_loss: float | None, strength: str | None, thresho
     Raises:
         ValueError: if a value is not allowed, or both ``strength`` and ``max_general_loss`` are given.
     """
-    if max_general_loss is not None:
-        check_interval("max_general_loss", max_general_loss, 0, ANY_LOSS)
+    if max_general_loss not in (None, math.inf):
+        check_not_negative("max_general_loss", max_general_loss)
     if strength is not None:
         check_choice("strength", strength, tuple(STRENGTHS))
         if max_general_loss is not None:
@@ -179,109 +197,307 @@ def check_settings(max_general_loss: float | None, strength: str | None, thresho
         check_interval("threshold", threshold, -1, 1)
 
 
-def why_not_comparable(confirmed_share: float) -> str | None:
-    """Return why texts cannot be compared without labels, by the share of them with a confirmed neighbour; or None."""
-    if confirmed_share >= LEAST_CONFIRMED:
-        return None
-    return (
-        f"only {confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree on, so nothing can "
-        "be compared without labels."
-    )
+def check_dev(dev: object) -> None:
+    """Check a development set that chooses a candidate for a domain.
+
+    Raises:
+        ValueError: unless it is None, an STSDataset with different scores, or LabeledTexts of which two share a label.
+    """
+    if dev is not None and not isinstance(dev, STSDataset | LabeledTexts):
+        raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
+    if isinstance(dev, STSDataset):
+        check_graded(dev, "dev")
+    if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
+        raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
+
+
+# --- the corpus ---
 
 
 @dataclass(frozen=True, eq=False)
-class FittedCandidates:
-    """The candidates, computed from a corpus.
+class Corpus:
+    """Texts that candidates are computed from, others that they are compared on, and the base model's embeddings.
+
+    They are fewer than the sample where encoding stopped at its deadline, or a text has no embedding.
 
     Attributes:
-        transforms: by name.
-        seconds: what it took to compute them.
+        held_out: J texts to compare candidates on.
+        fitting: F texts to compute candidates from.
+        held_out_embeddings: (J, D) by the base model, before a Normalize module.
+        fitting_embeddings: (F, D) likewise.
+        summary: the texts in numbers.
+        mean_cosine: of two different texts, -1 to 1; near 0 for most encoders that were tuned for similarity. None if
+            the texts are too few.
+        why_not_usable: why nothing can be tried with these texts, in a sentence; None if something can.
     """
 
-    transforms: dict[str, Affine]
-    seconds: float
+    held_out: list[str] = field(repr=False)
+    fitting: list[str] = field(repr=False)
+    held_out_embeddings: Tensor = field(repr=False)
+    fitting_embeddings: Tensor = field(repr=False)
+    summary: TextSummary
+    mean_cosine: float | None
+    why_not_usable: str | None
 
 
-def fit_candidates(corpus: Corpus, seed: int) -> FittedCandidates:
-    """Compute all candidates from the fitting texts.
+def split_corpus(sample: Sample, embeddings: Tensor) -> Corpus:
+    """Hold out the first fifth of the encoded texts, at most 2,000, and find out whether the texts can be used.
+
+    Args:
+        sample: the texts.
+        embeddings: (n, D) finite ones of the first n of them; n is less where the time was over. Texts without an
+            embedding are left out.
+    """
+    encoded = len(embeddings)
+    texts, embeddings = with_embedding(sample.texts, embeddings)
+    if (reason := why_not_enough(encoded, texts)) is not None:
+        return Corpus([], [], embeddings[:0], embeddings[:0], sample.summary(encoded, texts), None, reason)
+    count = min(MOST, len(texts) // 5)
+    held_out, fitting = texts[:count], texts[count:]
+    cosine = mean_cosine(embeddings)
+    reason = "the encoder gives all texts about the same embedding." if cosine > _SAME_COSINE else None
+    summary = sample.summary(encoded, texts, count, near_duplicate_share(held_out))
+    return Corpus(held_out, fitting, embeddings[:count], embeddings[count:], summary, cosine, reason)
+
+
+def why_not_enough(encoded: int, texts: list[str]) -> str | None:
+    """Return why texts are too few or too much alike, in a sentence; None if they are enough.
+
+    Args:
+        encoded: how many texts were encoded.
+        texts: those of them that have an embedding other than 0.
+    """
+    if encoded >= FEWEST_TEXTS > len(texts):
+        return f"{FEWEST_TEXTS} texts are needed, and {len(texts)} of {encoded} have an embedding other than 0."
+    lettered = share_with_letters(texts)
+    if len(texts) >= FEWEST_TEXTS and lettered < FEWEST_WITH_LETTERS:
+        return f"only {lettered:.0%} of the texts have a letter, so they hold no words to compare."
+    different = len({_NUMBERS.sub("", text).casefold() for text in texts})
+    but = "" if different == len(texts) else " but for numbers and case"
+    if different < FEWEST_TEXTS:
+        return f"{FEWEST_TEXTS} different texts are needed, got {different}{but}."
+    return None
+
+
+# --- the scores of the candidates ---
+
+
+class Gain(NamedTuple):
+    """How much better a candidate is than the base model.
+
+    Attributes:
+        value: points of a score times 100, or the label-free score.
+        low: lower end of its 95 % interval; None for a score by labels.
+        high: its upper end; None likewise.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class TextScore:
+    """A score of some texts by their embeddings, times 100: of the base model, and after a transform.
+
+    Args:
+        embeddings: (N, D) by the base model, before a Normalize module.
+        score: takes (N, D') embeddings of the same texts.
+
+    Attributes:
+        base: the base model's.
+    """
+
+    def __init__(self, embeddings: Tensor, score: Callable[[Tensor], float]) -> None:
+        self._embeddings, self._score = embeddings, score
+        self.base = score(embeddings)
+
+    def after(self, transform: Affine) -> float:
+        """Return the score after a transform."""
+        return self._score(transform.apply(self._embeddings))
+
+    def gain(self, transform: Affine) -> Gain:
+        """Return the gain in points of the score."""
+        return Gain(self.after(transform) - self.base)
+
+
+def general_score(encode: Callable[[list[str], str], Tensor]) -> TextScore:
+    """Return Spearman correlation on the 300 graded pairs of general English that come with the package.
+
+    Args:
+        encode: takes texts and what to call them.
+    """
+    first, second, grades = graded_pairs()
+    embeddings = encode([*first, *second], f"Encoding {len(first)} pairs of general English")
+    return TextScore(embeddings, lambda rows: spearman_of_pairs(rows, grades))
+
+
+def dev_score(dev: STSDataset | LabeledTexts, encode: Callable[[list[str], str], Tensor]) -> TextScore:
+    """Return the score on a development set; of labelled texts: the mean of 1-NN accuracy, V-measure and MAP@R.
+
+    Args:
+        dev: the set.
+        encode: takes texts and what to call them.
+    """
+    label = "Encoding the development set"
+    if isinstance(dev, STSDataset):
+        pairs, grades = encode([*dev.sentences1, *dev.sentences2], label), dev.scores
+        return TextScore(pairs, lambda rows: spearman_of_pairs(rows, grades))
+    labels = dev.labels
+    return TextScore(encode(list(dev.texts), label), lambda rows: 100 * label_scores(rows, labels)["mean"])
+
+
+@dataclass(frozen=True)
+class DomainScores:
+    """What the candidates are, and how good.
+
+    Attributes:
+        why_nothing: why nothing was scored, in a sentence; None if something was.
+        gain_measure: what the gains measure, with its unit.
+        results: of the candidates that were tried, the gentlest first.
+        transforms: the candidates, by name.
+        not_tried: which candidate was left out and why; None: all were tried.
+        general: score of the base model on pairs of general English; None: not measured, or they show nothing.
+        dev: score of the base model on the development set; None: there is none.
+        confirmed_share: share of the held-out texts, 0 to 1, that have a confirmed neighbour; None: labels choose.
+    """
+
+    why_nothing: str | None = None
+    gain_measure: str = ""
+    results: list[CandidateResult] = field(default_factory=list)
+    transforms: dict[str, Affine] = field(default_factory=dict, repr=False)
+    not_tried: str | None = None
+    general: float | None = None
+    dev: float | None = None
+    confirmed_share: float | None = None
+
+
+def score_candidates(
+    run: AdaptationRun, corpus: Corpus, dev: STSDataset | LabeledTexts | None, max_general_loss: float
+) -> DomainScores:
+    """Compute the candidates from the fitting texts, and score them on the held-out texts or the development set.
+
+    Args:
+        run: encodes the pairs of general English and the development set.
+        corpus: the texts.
+        dev: labels that choose; None: the held-out texts do.
+        max_general_loss: how many points a candidate may lose on pairs of general English.
+    """
+    if corpus.why_not_usable is not None:
+        return DomainScores(corpus.why_not_usable)
+    began = time.perf_counter()
+    try:
+        transforms = compute_candidates(corpus, run.options.seed)
+    except TooFewDifferentError as error:
+        return DomainScores(str(error))
+    seconds = time.perf_counter() - began
+
+    gain: Callable[[Affine], Gain]
+    base_dev = confirmed_share = None
+    if dev is None:
+        comparison = LabelFreeComparison(corpus.held_out, corpus.held_out_embeddings, seed=run.options.seed)
+        confirmed_share, gain = comparison.confirmed_share, label_free_gain(comparison, corpus.held_out_embeddings)
+        if confirmed_share < LEAST_CONFIRMED:
+            return DomainScores(
+                f"only {confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree on, so "
+                "nothing can be compared without labels.",
+                confirmed_share=confirmed_share,
+            )
+    else:
+        on_dev = dev_score(dev, run.encode)
+        base_dev, gain = on_dev.base, on_dev.gain
+    on_pairs = general_score(run.encode)
+    general = on_pairs if on_pairs.base >= SMALLEST_GENERAL_SCORE else None
+    results, not_tried = score_transforms(
+        transforms, gain, general, max_general_loss, needs_medium=dev is None, seconds=seconds
+    )
+    return DomainScores(
+        gain_measure=LABEL_FREE_SCORE if dev is None else DEV_SCORE,
+        results=results,
+        transforms=transforms,
+        not_tried=not_tried,
+        general=None if general is None else general.base,
+        dev=base_dev,
+        confirmed_share=confirmed_share,
+    )
+
+
+def compute_candidates(corpus: Corpus, seed: int) -> dict[str, Affine]:
+    """Compute all candidates from the fitting texts: transforms by name, the gentlest first.
 
     Raises:
         TooFewDifferentError: if too few of their embeddings differ.
     """
     tfidf = character_tfidf(corpus.fitting)
-    began = time.perf_counter()
     directions = neighbor_directions(corpus.fitting_embeddings, tfidf=tfidf, seed=seed)
-    seconds = time.perf_counter() - began
-    return FittedCandidates({one.name: one.affine(directions) for one in CANDIDATES}, seconds)
+    return {one.name: one.affine(directions) for one in CANDIDATES}
 
 
-@dataclass(frozen=True, eq=False)
-class CandidateScores:
-    """What candidates are scored by.
+def label_free_gain(comparison: LabelFreeComparison, embeddings: Tensor) -> Callable[[Affine], Gain]:
+    """Return what finds the label-free gain of a transform.
 
-    Attributes:
-        chooser: gives their gain over the base model.
-        general: pairs of general English; None where they show nothing for this encoder.
-        max_general_loss: how many points a candidate may lose on them.
+    Args:
+        comparison: of J held-out texts with the base model.
+        embeddings: (J, D) by the base model, before a Normalize module.
     """
 
-    chooser: HeldOutTexts | Measured
-    general: Measured | None
-    max_general_loss: float
+    def gain(transform: Affine) -> Gain:
+        score = comparison.compare(transform.apply(embeddings))
+        return Gain(score.gain, score.low, score.high)
 
-    def of(self, fitted: FittedCandidates) -> tuple[list[CandidateResult], list[str]]:
-        """Score all candidates that are tried, those that depend on a gentler one last.
+    return gain
 
-        Returns:
-            Their results, the gentlest first, and why others are missing.
-        """
-        results: dict[str, CandidateResult] = {}
-        not_tried = []
-        for one in sorted(CANDIDATES, key=lambda one: one.gentler is not None):
-            if (reason := self.why_not_tried(one, results)) is not None:
-                not_tried.append(f"{one.name}, {reason}")
-                continue
-            results[one.name] = self.result(one.name, fitted.transforms[one.name], fitted.seconds)
-        return [results[one.name] for one in CANDIDATES if one.name in results], not_tried
 
-    def why_not_tried(self, candidate: LinearTransform, results: Mapping[str, CandidateResult]) -> str | None:
-        """Return why a candidate is not tried, by what its gentler one lost on general pairs; None if it is tried.
+def score_transforms(
+    transforms: Mapping[str, Affine],
+    gain: Callable[[Affine], Gain],
+    general: TextScore | None,
+    max_general_loss: float,
+    *,
+    needs_medium: bool,
+    seconds: float = 0.0,
+) -> tuple[list[CandidateResult], str | None]:
+    """Score candidates; the last one, whitening, only if the one before it loses little on pairs of general English.
 
-        Args:
-            candidate: not yet scored.
-            results: of the others, by name.
-        """
-        by_labels = isinstance(self.chooser, Measured)
-        if candidate.gentler is None or self.general is None or by_labels or self.max_general_loss >= ANY_LOSS:
-            return None
-        return why_not_tried(candidate.gentler, self.lost(results[candidate.gentler]), self.max_general_loss)
+    Args:
+        transforms: by name, the gentlest first.
+        gain: finds how much better one is than the base model.
+        general: the score on pairs of general English; None where they show nothing for this encoder.
+        max_general_loss: how many points a candidate may lose on them.
+        needs_medium: False: whitening is tried whatever the medium transform loses.
+        seconds: what it took to compute the candidates.
 
-    def result(self, name: str, transform: Affine, seconds: float) -> CandidateResult:
-        """Score a candidate, which took some seconds to compute."""
+    Returns:
+        The results, and which candidate was not tried, and why; None: all were.
+    """
+    results: list[CandidateResult] = []
+    lost: float | None = None
+    for number, (name, transform) in enumerate(transforms.items(), start=1):
+        if needs_medium and number == len(transforms) and (reason := why_no_whitening(lost, max_general_loss)):
+            return results, f"{name}, {reason}"
         began = time.perf_counter()
-        gain = self.chooser.gain(transform)
-        general = None if self.general is None else self.general.after(transform)
-        found = CandidateResult(name, gain.value, gain.low, gain.high, general)
-        return dataclasses.replace(
-            found,
-            why_not_accepted=why_not_accepted(found, self.lost(found), self.max_general_loss),
-            seconds=round(seconds + time.perf_counter() - began, 1),
-        )
-
-    def lost(self, result: CandidateResult) -> float | None:
-        """Return how many points a candidate lost on general pairs; None if they show nothing."""
-        return None if self.general is None or result.general is None else self.general.base - result.general
+        value, low, high = gain(transform)
+        after = None if general is None else general.after(transform)
+        lost = None if general is None or after is None else general.base - after
+        result = CandidateResult(name, value, low, high, after)
+        reason = why_not_accepted(result, lost, max_general_loss)
+        spent = round(seconds + time.perf_counter() - began, 1)
+        results.append(dataclasses.replace(result, why_not_accepted=reason, seconds=spent))
+    return results, None
 
 
-def with_changes(
-    details: DomainDetails, corpus: Corpus, transform: Affine, run: AdaptationRun, threshold: float | None
-) -> DomainDetails:
-    """Return the details with what the chosen transform changes on the held-out texts; write their neighbours."""
-    before, after = corpus.held_out_embeddings, transform.apply(corpus.held_out_embeddings)
-    return dataclasses.replace(
-        details,
-        changed=write_neighbors(run.folder.model, corpus.held_out, before, after, seed=run.options.seed),
-        unrelated_before=unrelated_cosines(before),
-        unrelated_after=unrelated_cosines(after),
-        threshold=None if threshold is None else moved_threshold(threshold, before, after),
-    )
+def card_line(result: CandidateResult, fitting: int, general: float | None, points: tuple[float, float] | None) -> str:
+    """Return the line of the model card about the chosen candidate.
+
+    Args:
+        result: the chosen candidate's.
+        fitting: how many texts it was computed from.
+        general: score of the base model on pairs of general English; None: they show nothing.
+        points: between how many points on labelled texts of the domain its gain is expected; None: not known.
+    """
+    line = f"* **st-extras adapt**, {result.name}: computed from {fitting:,} unlabelled texts of a domain"
+    if points is not None:
+        line += f", expected gain on such texts {points[0]:+.1f} to {points[1]:+.1f} points"
+    if general is not None and result.general is not None:
+        lost = f"{general:.2f} -> {result.general:.2f} ({result.general - general:+.2f})"
+        line += f", general English pairs {lost}"
+    return f"{line}. The embeddings are not comparable with those of the encoder without it."

@@ -1,9 +1,8 @@
-"""Nearest neighbours and search results before and after an adaptation, as Markdown and as a picture to read."""
+"""Nearest neighbours and search results before and after an adaptation, as Markdown to read."""
 
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from unicodedata import category
@@ -13,19 +12,12 @@ from torch import Tensor
 from st_extras.evaluation.geometry import nearest
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.files import whole_file
-from st_extras.plots import plot_changed_neighbors
 
 TEXT_FILE = "neighbors.md"
-PICTURE = "neighbors.png"
 SEARCHES = "searches.md"
 _NEAREST = 3
-_DRAWN = 6  # texts in the picture
 _LONGEST = 200  # characters of a text that are shown
 _SAME = 1e-6  # cosines that differ by less are equal
-_CAPTION = f"""![Texts with their nearest neighbours before and after]({PICTURE})
-
-The picture shows some texts that have another nearest neighbour, drawn at random, with the one that was nearest and the
-one that is. An arrow goes from the neighbour's place among all texts before to that after: 1 is the nearest."""
 _ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
 
 
@@ -34,14 +26,12 @@ def write_neighbors(
 ) -> float:
     """Write the nearest neighbours of texts before and after a change of their embeddings.
 
-    ``neighbors.md`` shows how many of the texts have other neighbours than before, and some of these.
-    ``neighbors.png`` shows at most 6 of those with another nearest neighbour, as drawn by
-    :func:`~st_extras.plots.plot_changed_neighbors`; it is only written if there are some and matplotlib is installed.
-    Neighbours that are equally near, to 1e-6 of the cosine, count as the same.
+    ``neighbors.md`` shows how many of the texts have other neighbours than before, and some of these. Neighbours that
+    are equally near, to 1e-6 of the cosine, count as the same.
 
     Args:
-        folder: an existing folder; files of the same names are replaced.
-        texts: N different texts, 4 to some thousand: the cosines of all pairs are held.
+        folder: an existing folder; a file of the same name is replaced.
+        texts: N different texts, 4 to several thousand: the cosines of all pairs are held.
         before: (N, D) embeddings, D >= 2.
         after: (N, D') embeddings of the same texts, D' >= 2.
         examples: how many texts to show, drawn at random.
@@ -54,15 +44,11 @@ def write_neighbors(
         ValueError: if an embedding is zero or not finite.
     """
     base, end = (check_embeddings(name, x).cpu().double() for name, x in (("before", before), ("after", after)))
-    draw = random.Random(seed)
     near_base, near_end = nearest(base, _NEAREST), nearest(end, _NEAREST)
     changed = _farther(end, near_base, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
-    shown = sorted(draw.sample(candidates, min(examples, len(candidates))))
-    drawn = draw.sample(others := changed[0].nonzero().flatten().tolist(), min(_DRAWN, len(others)))
+    shown = sorted(random.Random(seed).sample(candidates, min(examples, len(candidates))))
     parts = [_summary(len(texts), changed, len(shown))]
-    if drawn and _write_picture(folder / PICTURE, texts, base, end, drawn):
-        parts.append(_CAPTION)
     parts += [_example(texts, row, (base, near_base), (end, near_end)) for row in shown]
     with whole_file(folder / TEXT_FILE) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
@@ -133,33 +119,14 @@ def _example(texts: Sequence[str], row: int, base: tuple[Tensor, Tensor], end: t
     lines = [f"**Text:** {_escaped(texts[row])}", "", "| before | cosine | after | cosine |", "|---|---:|---|---:|"]
     olds, news = ([(at, float(unit[row] @ unit[at])) for at in near[row].tolist()] for unit, near in (base, end))
     for (old, old_cosine), (new, new_cosine) in zip(olds, news, strict=True):
-        found = _escaped(texts[new])
-        found = found if new in dict(olds) else f"**new:** {found}"
-        lines.append(f"| {_escaped(texts[old])} | {old_cosine:.3f} | {found} | {new_cosine:.3f} |")
+        mark = "" if new in dict(olds) else "**new:** "
+        lines.append(f"| {_escaped(texts[old])} | {old_cosine:.3f} | {mark}{_escaped(texts[new])} | {new_cosine:.3f} |")
     return "\n".join(lines)
 
 
 def _escaped(text: str) -> str:
     """Return a text on one line, cut if it is long, that Markdown shows as it is, also in a table."""
-    return _on_one_line(text).translate(_ESCAPED)
-
-
-def _on_one_line(text: str) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3].rstrip()}..."
     line = "".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in line)  # control codes, lone surrogates
-    return line.strip()
-
-
-def _write_picture(path: Path, texts: Sequence[str], base: Tensor, end: Tensor, rows: Sequence[int]) -> bool:
-    """Write the picture, and return whether matplotlib is there to do so."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    figure = Figure(figsize=(10, 0.8 + 0.8 * len(rows)), layout="constrained")  # not pyplot's: no display is needed
-    plot_changed_neighbors([_on_one_line(text) for text in texts], base, end, rows, ax=figure.subplots())
-    with whole_file(path) as partial, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a script that the font lacks
-        figure.savefig(partial, format="png", dpi=150)
-    return True
+    return line.strip().translate(_ESCAPED)

@@ -1,9 +1,8 @@
-"""Queries of an adaptation for search, and rankings compared with and without relevance judgements."""
+"""Rankings compared with those of the base model, with and without relevance judgements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,52 +10,17 @@ from numpy.typing import NDArray
 from st_extras.encoders.passages import Passages
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
 from st_extras.functional import row_blocks
-from st_extras.ranking import Floats, Numbers, highest, queries_from_documents, sample_queries, score_blocks
+from st_extras.ranking import Floats, Numbers, highest, score_blocks
 from st_extras.text.term_weights import BM25
 
-FEWEST_QUERIES = 20
-FEWEST_DOCUMENTS = 100
 _FIRST = 5  # pseudo-relevant documents of a query: BM25's first ones
-
-
-def search_queries(queries: Any, documents: Sequence[str]) -> list[str]:
-    """Return the different queries that are used, at most 1,000; None: sentences of the documents stand for them.
-
-    Raises:
-        ValueError: if one is not a text, or most of those that were given are documents.
-    """
-    if queries is None:
-        return queries_from_documents(documents)
-    different = sample_queries(queries)
-    same = len(set(different) & set(documents))
-    if 2 * same > len(different):
-        raise ValueError(f"queries must differ from the documents, but {same} of {len(different)} are documents.")
-    return different
-
-
-def why_too_few(documents: Sequence[str], queries: Sequence[str], *, from_documents: bool) -> str | None:
-    """Return what is lacking, counting different documents and queries; None if there are enough of both.
-
-    Args:
-        documents: texts.
-        queries: texts.
-        from_documents: whether the queries are sentences of the documents.
-    """
-    if len(documents) < FEWEST_DOCUMENTS:
-        return f"{FEWEST_DOCUMENTS} different documents are needed, got {len(documents)}."
-    if from_documents and 2 * len(set(queries) & set(documents)) > len(queries):
-        return "the documents are too short to make queries of: most have a single sentence, so give queries."
-    if len(queries) < FEWEST_QUERIES:
-        return f"{FEWEST_QUERIES} different queries are needed, got {len(queries)}."
-    return None
 
 
 class PseudoRelevanceComparison:
     """Compares rankings with the base model's by how early they find pseudo-relevant documents: the first five of BM25.
 
     It measures the average precision of each query. That shows whether a transform harms, not how strong one should be:
-    over seven collections, it ordered strengths as the relevance judgements do on five. So a transform is refused if it
-    is worse than the base model by more than one standard error.
+    over seven collections, it ordered strengths as the relevance judgements do on five.
 
     Args:
         bm25: of N documents.
@@ -91,7 +55,7 @@ class PseudoRelevanceComparison:
 
         Args:
             queries: (Q, D) their embeddings after a transform, of length 1.
-            documents: (P, D) likewise, of their passages.
+            documents: (P, D) likewise, of the passages of the documents.
         """
         changes = self._average_precisions(queries, documents) - self._base
         return float(changes.mean()), float(changes.std(ddof=1) / len(changes) ** 0.5)

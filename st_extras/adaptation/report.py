@@ -8,12 +8,32 @@ from typing import Any, Generic, TypeVar
 
 from sentence_transformers import SentenceTransformer
 
-from st_extras.adaptation.corpus import TextSummary
 from st_extras.evaluation.geometry import MovedThreshold
 from st_extras.files import finite_json
 
-LEFT = "Left unchanged: "
-"""Begins the reason if no candidate was chosen."""
+
+@dataclass(frozen=True)
+class TextSummary:
+    """The texts of an adaptation in numbers.
+
+    Attributes:
+        read: texts that were read, without blank ones.
+        sampled: different ones of these, at most ``limit``.
+        encoded: those of the sample that were encoded before ``minutes`` were over; all without that limit.
+        used: those of the encoded ones whose embedding is not zero.
+        held_out: those of the used texts that nothing was computed from; candidates are compared on them. 0 for
+            search, where queries are compared.
+        mean_words: words of a used text, on average.
+        near_duplicates: share of the held-out texts, 0 to 1, that nearly repeat another one; None if not computed.
+    """
+
+    read: int
+    sampled: int
+    encoded: int
+    used: int
+    held_out: int
+    mean_words: float
+    near_duplicates: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,14 +74,14 @@ class DomainDetails:
     """What :func:`adapt` found out beside the candidates. None: not measured.
 
     Attributes:
-        max_general_loss: how many points of ``general`` a candidate may lose; 200 is any loss.
+        max_general_loss: how many points of ``general`` a candidate may lose; infinity is any loss (null in JSON).
         general: Spearman correlation times 100 of the base model on 300 graded pairs of general English; None also if
             it is below 30, where they show nothing.
         dev: score times 100 of the base model on ``dev``.
         mean_cosine: of two different texts, -1 to 1.
         confirmed_share: share of the held-out texts, 0 to 1, that have a confirmed neighbour: see
             :class:`~st_extras.evaluation.LabelFreeComparison`.
-        not_tried: candidates that were left out, each with the reason.
+        not_tried: which candidate was left out and why; None: all were tried.
         expected_points: between how many points the label-free gain of the chosen candidate lies by labels, in the mean
             of 1-NN accuracy, V-measure and MAP@R times 100: see
             :func:`~st_extras.adaptation.choice.expected_points`. None also with ``dev``.
@@ -77,7 +97,7 @@ class DomainDetails:
     dev: float | None = None
     mean_cosine: float | None = None
     confirmed_share: float | None = None
-    not_tried: tuple[str, ...] = ()
+    not_tried: str | None = None
     expected_points: tuple[float, float] | None = None
     changed: float | None = None
     unrelated_before: dict[int, tuple[float, float, float]] | None = None
@@ -97,8 +117,8 @@ class SearchDetails:
         dev: nDCG@10 times 100 of the base model on ``dev``; None without.
         changed: share of the queries, 0 to 1, with another first document than before; None if nothing was chosen.
         bm25_weight: w in the score ``similarity + w * BM25`` of a hybrid search with the saved model: see
-            :class:`~st_extras.search.HybridSearch`, which finds the same. None with too few documents or queries, and
-            where documents were left out: repeated ones, beyond ``limit``, or not encoded in the time.
+            :class:`~st_extras.search.HybridSearch`, which finds the same. None without documents or queries, and where
+            documents were left out: repeated ones, beyond ``limit``, or not encoded in the time.
     """
 
     queries: int
@@ -138,14 +158,22 @@ class Adaptation(Generic[Details]):
     seconds: float
 
     @property
+    def cut_short(self) -> str | None:
+        """A sentence that says so if ``minutes`` were over before all texts were encoded; None if they were not."""
+        if self.texts.encoded == self.texts.sampled:
+            return None
+        return f"Cut short by its minutes: {self.texts.encoded:,} of {self.texts.sampled:,} texts were encoded."
+
+    @property
     def chosen_result(self) -> CandidateResult | None:
         """The chosen candidate; None if the encoder is left unchanged."""
         return next((one for one in self.candidates if one.name == self.chosen), None)
 
     def as_json(self) -> dict[str, Any]:
         """Return all but the model as JSON can hold it; ``changed`` is False if the encoder is left unchanged."""
-        found: dict[str, Any] = {
+        report: dict[str, Any] = {
             "changed": self.chosen is not None,
+            "cut_short": self.cut_short,
             "chosen": self.chosen,
             "reason": self.reason,
             "gain_measure": self.gain_measure,
@@ -154,7 +182,7 @@ class Adaptation(Generic[Details]):
             "details": dataclasses.asdict(self.details),
             "seconds": round(self.seconds, 1),
         }
-        return finite_json(found)  # type: ignore[no-any-return]
+        return finite_json(report)  # type: ignore[no-any-return]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the titles and the rows of a table, the base model first, without columns that would be empty.
@@ -172,12 +200,13 @@ class Adaptation(Generic[Details]):
         return titles, rows
 
     def __str__(self) -> str:
-        """Return the reason and the table."""
+        """Return the reason and the table; before them, whether the run was cut short."""
         titles, rows = self.table()
         lines = [titles, *rows] if rows else []
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
-        return "\n".join([self.reason, *("  ".join(cells).rstrip() for cells in padded)])
+        first = [] if self.cut_short is None else [self.cut_short]
+        return "\n".join([*first, self.reason, *("  ".join(cells).rstrip() for cells in padded)])
 
 
 def _cells(row: CandidateResult, base_general: float | None) -> list[str]:

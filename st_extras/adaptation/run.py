@@ -1,24 +1,24 @@
-"""What ``adapt`` and ``adapt_search`` share.
-
-Their options, an output folder, a deadline, stored embeddings, the sample of the texts, and saving the model with its
-report.
-"""
+"""What ``adapt`` and ``adapt_search`` share: options, the sample of the texts, encoding, the saved result."""
 
 from __future__ import annotations
 
 import math
 import os
+import random
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
+from tqdm.auto import tqdm
 
-from st_extras.adaptation.corpus import FEWEST_TEXTS, Sample, TextSummary, sample_texts
-from st_extras.adaptation.report import LEFT, Adaptation, CandidateResult, Details
+from st_extras.adaptation.report import Adaptation, CandidateResult, Details, TextSummary
 from st_extras.checks import (
     check_batch_size,
     check_bool,
@@ -29,14 +29,18 @@ from st_extras.checks import (
     check_seed,
 )
 from st_extras.encoders.adapters import check_adapters
-from st_extras.encoders.embedding_store import EmbeddingStore
-from st_extras.encoders.fingerprint import Route
+from st_extras.encoders.prompts import Role, encode_as
 from st_extras.encoders.structure import check_known, keep_modes
-from st_extras.files import write_json
+from st_extras.evaluation.label_free import FEWEST
+from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
-from st_extras.training.output import OutputFolder
+from st_extras.text.corpus import distinct_sample, is_blank, iterate_sentences
 
+FEWEST_TEXTS = 5 * FEWEST
+"""An encoder is left unchanged with fewer different texts: a fifth of them is held out."""
 REPORT = "adaptation.json"
+PART = 500
+"""Texts that are encoded at a time: the clock is read between two parts."""
 _ENCODING_SHARE = 0.6  # of the time; the rest is for computing and scoring candidates
 _CHECKED_TEXTS = 2000  # of the sample, to find out whether the encoder knows any of their tokens
 
@@ -47,15 +51,12 @@ class AdaptationOptions:
 
     Args:
         minutes: how long it may take, about, above 0 and up to 10,000; encoding the sample stops after 60 % of the
-            time, and the texts encoded by then are used. Too few of them are an error. Candidates are computed and
-            scored in any case.
+            time, and the texts encoded by then are used, which the result says first. Too few of them are an error.
+            Candidates are computed and scored in any case. None: as long as it takes.
         limit: use at most this many texts, 500 to 50,000, drawn at random.
         batch_size: texts per forward pass.
         seed: random seed.
-        resume: continue an interrupted run in ``NAME.unfinished`` beside the output folder: what it encoded with this
-            encoder and these texts is used.
-        overwrite: replace an earlier result in the output folder; without ``resume``, also discard an interrupted run
-            beside it.
+        overwrite: replace an earlier result in the output folder.
         show_progress_bar: show how far encoding is and how long it takes.
 
     Raises:
@@ -67,86 +68,120 @@ class AdaptationOptions:
         12000
     """
 
-    minutes: float = 10.0
+    minutes: float | None = None
     limit: int = 12_000
     batch_size: int = 64
     seed: int = 42
-    resume: bool = False
     overwrite: bool = False
     show_progress_bar: bool = True
 
     def __post_init__(self) -> None:
-        checked = {
-            "minutes": check_interval("minutes", self.minutes, 0, 10_000, low_included=False),
+        checked: dict[str, Any] = {
             "limit": check_count("limit", self.limit, FEWEST_TEXTS, 50_000),
             "batch_size": check_batch_size(self.batch_size),
             "seed": check_seed("seed", self.seed),
-            "resume": check_bool("resume", self.resume),
             "overwrite": check_bool("overwrite", self.overwrite),
             "show_progress_bar": check_bool("show_progress_bar", self.show_progress_bar),
         }
+        if self.minutes is not None:
+            checked["minutes"] = check_interval("minutes", self.minutes, 0, 10_000, low_included=False)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
 
-class AdaptationRun:
-    """An adaptation from its checks to its report: what is the same for a domain and a search.
-
-        with AdaptationRun("adapt", model, output, options) as run:
-            sample = run.sample(texts)
-            embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS)
-            ...
-            run.save(refined)
-            return run.write_report(...)
-
-    Embeddings are stored in ``NAME.unfinished`` beside the output folder, in parts of 500 texts. If the run fails or is
-    interrupted when there is a part, they stay there, and a run with ``resume`` finds those of its encoder and texts.
-    The end removes them.
-
-    Args:
-        job: name of the function that runs: only the same one resumes it.
-        model: the encoder. It is not changed; its modules get their training or evaluation modes back at the end.
-        output: a new or empty folder, or one that ``resume`` or ``overwrite`` allows to use.
-        options: how it goes; None: the defaults.
+@dataclass(frozen=True)
+class Sample:
+    """Different texts of a corpus.
 
     Attributes:
-        options: as given, or the defaults.
-        folder: the output folder; what is written beside the model goes to ``folder.model``.
+        texts: in random order.
+        read: number of texts that were read, without blank ones.
+    """
+
+    texts: list[str] = field(repr=False)
+    read: int
+
+    def summary(
+        self, encoded: int, used: Sequence[str], held_out: int = 0, near_duplicates: float | None = None
+    ) -> TextSummary:
+        """Return the sample in numbers: how many of its texts were encoded, and which ones are used."""
+        words = sum(len(text.split()) for text in used) / max(1, len(used))
+        return TextSummary(self.read, len(self.texts), encoded, len(used), held_out, round(words, 1), near_duplicates)
+
+
+def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Sample:
+    """Sample at most ``limit`` different texts of a collection, a stream or a data set; blank ones are left out.
+
+    Args:
+        texts: read once.
+        limit: at most this many.
+        seed: which ones, and their order.
+        name: of the argument that they are from, for messages.
+    """
+    read = 0
+
+    def stripped() -> Iterator[str]:
+        nonlocal read
+        for text in map(str.strip, iterate_sentences(texts, name=name)):
+            if not is_blank(text):
+                read += 1
+                yield text
+
+    sampled = distinct_sample(stripped(), limit, seed)
+    random.Random(seed).shuffle(sampled)  # text is often sorted by label or origin, and held-out texts must be of all
+    return Sample(sampled, read)
+
+
+def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str], Tensor]:
+    """Return those of the first n texts whose embedding (n, D) is not 0, as a table of words gives to unknown ones."""
+    rows = (embeddings != 0).any(dim=1).nonzero().flatten()
+    return [texts[row] for row in rows.tolist()], embeddings[rows]
+
+
+@contextmanager
+def start_run(
+    model: SentenceTransformer, output: str | os.PathLike[str], options: AdaptationOptions | None = None
+) -> Iterator[AdaptationRun]:
+    """Yield an :class:`AdaptationRun`; what it saves becomes the output folder if nothing is raised.
+
+    Args:
+        model: the encoder. It is not changed; its modules get their training or evaluation modes back at the end.
+        output: a new or empty folder, or one that ``overwrite`` allows to use.
+        options: how it goes; None: the defaults.
 
     Raises:
         ValueError: if ``options`` are none, ``output`` may not be used, or ``model`` cuts its embeddings.
     """
+    began = time.perf_counter()
+    options = AdaptationOptions() if options is None else check_instance("options", options, AdaptationOptions)
+    check_adapters(model)
+    if model.truncate_dim is not None:
+        raise ValueError(f"model.truncate_dim must be None, as all dimensions are adapted, got {model.truncate_dim}.")
+    with replace_folder(output, overwrite=options.overwrite) as folder, keep_modes(model):
+        yield AdaptationRun(model, options, folder, began)
 
-    def __init__(
-        self,
-        job: str,
-        model: SentenceTransformer,
-        output: str | os.PathLike[str],
-        options: AdaptationOptions | None = None,
-    ) -> None:
-        self._began = time.perf_counter()
-        options = AdaptationOptions() if options is None else options
-        self.options: AdaptationOptions = check_instance("options", options, AdaptationOptions)
-        self._encoding_deadline = self._began + 60 * options.minutes * _ENCODING_SHARE
-        self.folder = OutputFolder(output, job=job, resume=options.resume, overwrite=options.overwrite)
-        self.store = EmbeddingStore(self.folder.encoded)
-        check_adapters(model)
-        if model.truncate_dim is not None:
-            raise ValueError(
-                f"model.truncate_dim must be None, as all dimensions are adapted, got {model.truncate_dim}."
-            )
-        self.model = model
-        self._contexts = ExitStack()
 
-    def __enter__(self) -> AdaptationRun:
-        with ExitStack() as contexts:
-            contexts.enter_context(keep_modes(self.model))
-            contexts.enter_context(self.folder.unfinished(self.store.holds_parts))
-            self._contexts = contexts.pop_all()
-        return self
+@dataclass(frozen=True)
+class AdaptationRun:
+    """An adaptation from its sample to its report: what is the same for a domain and a search.
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._contexts.__exit__(kind, error, at)
+        with start_run(model, output, options) as run:
+            sample = run.sample(texts)
+            embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding")
+            ...
+            return run.finish(...)
+
+    Attributes:
+        model: the encoder.
+        options: as given, or the defaults.
+        folder: where the result is written; it becomes the output folder at the end.
+        began: when, by ``time.perf_counter``.
+    """
+
+    model: SentenceTransformer
+    options: AdaptationOptions
+    folder: Path
+    began: float
 
     def sample(self, texts: Any, name: str = "texts") -> Sample:
         """Read the texts once and sample different ones of them.
@@ -159,61 +194,65 @@ class AdaptationRun:
         return sample
 
     def encode(
-        self, texts: list[str], *, route: Route = "", label: str = "Encoding", deadline: float = math.inf
+        self, texts: Sequence[str], label: str, *, role: Role | None = None, deadline: float = math.inf
     ) -> Tensor:
-        """Return (n, D) embeddings in float64, on the CPU, of the texts that could be encoded until the deadline.
+        """Return (n, D) embeddings in float64, on the model's device, of the first n of N texts.
 
         Args:
             texts: N >= n of them.
-            route: "query" or "document": by the whole model, with its route and prompt for these; "": without a final
+            label: of the progress bar: what is encoded.
+            role: how: by the whole model, with its route and prompt for queries or documents. None: without a final
                 Normalize module, before which a transform is put.
-            label: of the progress bar.
-            deadline: see :meth:`EmbeddingStore.encode`.
+            deadline: no part of 500 texts is begun after this time of ``time.perf_counter``: then n < N.
 
         Raises:
             ValueError: if an embedding is not finite.
         """
-        modules = list(self.model) if route else pipeline.split_before_normalize(self.model)[0]
-        embeddings = self.store.encode(
-            pipeline.part_of_model(self.model, modules),
-            texts,
-            route=route,
-            batch_size=self.options.batch_size,
-            show_progress_bar=self.options.show_progress_bar,
-            label=label,
-            deadline=deadline,
-        )
-        check_finite_embeddings(embeddings, texts)
-        return embeddings.double()
+        modules = list(self.model) if role else pipeline.split_before_normalize(self.model)[0]
+        part = pipeline.part_of_model(self.model, modules)
+        encode = partial(encode_as, part, role) if role else part.encode
+        # MPS has no float64
+        device = torch.device("cpu") if self.model.device.type == "mps" else self.model.device
+        encoded = [torch.zeros(0, 0, dtype=torch.float64, device=device)]
+        hidden = not self.options.show_progress_bar
+        with tqdm(total=len(texts), unit=" texts", desc=label, disable=hidden) as bar:
+            for first in range(0, len(texts), PART):
+                if time.perf_counter() > deadline:
+                    break
+                chunk = list(texts[first : first + PART])
+                embeddings = encode(
+                    chunk, batch_size=self.options.batch_size, convert_to_tensor=True, show_progress_bar=False
+                )
+                check_finite_embeddings(embeddings, chunk, first)
+                encoded.append(embeddings.to(device, torch.float64))
+                bar.update(len(chunk))
+        return torch.cat(encoded[1:] or encoded)
 
-    def encode_sample(self, texts: list[str], fewest: int, *, route: Route = "", label: str = "Encoding") -> Tensor:
+    def encode_sample(self, texts: Sequence[str], fewest: int, label: str, *, role: Role | None = None) -> Tensor:
         """Return (n, D) embeddings of the texts that can be encoded in 60 % of the run's time; see :meth:`encode`.
 
         Args:
             texts: N >= n of them.
             fewest: how many have to be encoded, if there are as many.
-            route: see :meth:`encode`.
-            label: of the progress bar.
+            label: see :meth:`encode`.
+            role: see :meth:`encode`.
 
         Raises:
             ValueError: if they are fewer, which keeps an earlier result; or if an embedding is not finite.
         """
-        embeddings = self.encode(texts, route=route, label=label, deadline=self._encoding_deadline)
+        minutes = self.options.minutes
+        deadline = math.inf if minutes is None else self.began + 60 * minutes * _ENCODING_SHARE
+        embeddings = self.encode(texts, label, role=role, deadline=deadline)
         if len(embeddings) < min(fewest, len(texts)):
-            advice = "set resume=True and more minutes" if self.store.holds_parts() else "give more"
             raise ValueError(
-                f"minutes must be enough to encode {fewest} texts, got {self.options.minutes:g}, in which "
-                f"{len(embeddings)} of {len(texts)} were encoded: {advice}."
+                f"minutes must be enough to encode {fewest} texts, got {minutes:g}, in which {len(embeddings)} of "
+                f"{len(texts)} were encoded: give more, or leave them out."
             )
         return embeddings
 
-    def save(self, model: SentenceTransformer) -> None:
-        """Save the chosen model, to become the output folder at the end of the run."""
-        self.folder.save(model)
-
-    def write_report(
+    def finish(
         self,
-        model: SentenceTransformer,
+        refined: SentenceTransformer,
         chosen: str | None,
         reason: str,
         gain_measure: str,
@@ -221,24 +260,13 @@ class AdaptationRun:
         texts: TextSummary,
         details: Details,
     ) -> Adaptation[Details]:
-        """Write ``adaptation.json`` beside the saved model and return it; see :class:`Adaptation`.
+        """Save the model with ``adaptation.json``, and return the result; for the arguments see :class:`Adaptation`.
 
         The reason of an encoder that is left unchanged begins with "Left unchanged".
         """
-        reason = reason if chosen is not None else f"{LEFT}{reason}"
-        seconds = time.perf_counter() - self._began
-        adaptation = Adaptation(model, chosen, reason, gain_measure, candidates, texts, details, seconds)
-        write_json(self.folder.model / REPORT, adaptation.as_json())
+        refined.save(str(self.folder))
+        reason = reason if chosen is not None else f"Left unchanged: {reason}"
+        seconds = time.perf_counter() - self.began
+        adaptation = Adaptation(refined, chosen, reason, gain_measure, candidates, texts, details, seconds)
+        write_json(self.folder / REPORT, adaptation.as_json())
         return adaptation
-
-    def save_unchanged(
-        self,
-        reason: str,
-        texts: TextSummary,
-        details: Details,
-        gain_measure: str = "",
-        candidates: list[CandidateResult] | None = None,
-    ) -> Adaptation[Details]:
-        """Save the given model as it is, and :meth:`write_report` with the reason why no candidate was chosen."""
-        self.save(self.model)
-        return self.write_report(self.model, None, reason, gain_measure, candidates or [], texts, details)

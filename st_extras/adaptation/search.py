@@ -5,11 +5,11 @@ Sample documents and queries, encode them, propose transforms, compare the ranki
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +18,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import Tensor
 
-from st_extras.adaptation.choice import Choice, choose, choose_harmless
-from st_extras.adaptation.corpus import summarize, with_embedding
+from st_extras.adaptation.choice import Choice, choose
 from st_extras.adaptation.neighbors import write_searches
-from st_extras.adaptation.pseudo_relevance import (
-    FEWEST_DOCUMENTS,
-    FEWEST_QUERIES,
-    JudgedQueries,
-    PseudoRelevanceComparison,
-    search_queries,
-    why_too_few,
-)
-from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails
-from st_extras.adaptation.run import AdaptationOptions, AdaptationRun
+from st_extras.adaptation.pseudo_relevance import JudgedQueries, PseudoRelevanceComparison
+from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails, TextSummary
+from st_extras.adaptation.run import PART, AdaptationOptions, AdaptationRun, Sample, start_run, with_embedding
 from st_extras.adaptation.search_transforms import (
     BOTH_SIDES,
     QUERIES_ALONE,
@@ -43,7 +35,6 @@ from st_extras.adaptation.search_transforms import (
     queries_alone,
 )
 from st_extras.checks import check_bool, check_instance
-from st_extras.encoders.embedding_store import PART
 from st_extras.encoders.passages import (
     PASSAGE_WORDS,
     Passages,
@@ -54,9 +45,18 @@ from st_extras.encoders.passages import (
 from st_extras.evaluation import RetrievalTask
 from st_extras.functional import unit_rows
 from st_extras.modules.neighbor_directions import TooFewDifferentError
-from st_extras.ranking import check_product, comparable, first_documents, hybrid_weight
+from st_extras.ranking import (
+    check_product,
+    comparable,
+    first_documents,
+    hybrid_weight,
+    queries_from_documents,
+    sample_queries,
+)
 from st_extras.text.term_weights import BM25, check_language
 
+FEWEST_QUERIES = 20
+FEWEST_DOCUMENTS = 100
 _PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
 _JUDGED = "nDCG@10 on dev, x 100"
 _SHOWN = 3  # documents of a query in searches.md
@@ -83,11 +83,11 @@ def adapt_search(
 
     The saved model has a route for queries and one for documents: use ``encode_query`` and ``encode_document``. Its
     embeddings have length 1, so that dot product and cosine are the same. The result also has the weight of BM25 beside
-    it, the one that ``HybridSearch(found.model, documents, queries=queries)`` finds.
+    the saved model: the one that ``HybridSearch(adapted.model, documents, queries=queries)`` finds.
 
     Args:
         model: the encoder. It is not changed. Queries and documents are encoded with its prompts and routes for these.
-        documents: at least 100 different texts, better some thousand; with fewer, the encoder is left unchanged. A
+        documents: at least 100 different texts, better several thousand; with fewer, the encoder is left unchanged. A
             stream is read once.
         output: a new or empty folder, for the model, ``adaptation.json`` (the report) and ``searches.md`` (queries with
             their first documents before and after).
@@ -108,8 +108,7 @@ def adapt_search(
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, most of the queries are documents, the
             encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
-            be used with it, an embedding is not finite, too few documents could be encoded in the time, or there is no
-            interrupted run to resume.
+            be used with it, an embedding is not finite, or too few documents could be encoded in the time.
         ImportError: if there is a ``language`` and the extra ``search`` is not installed.
 
     Example:
@@ -120,83 +119,75 @@ def adapt_search(
         >>> documents, queries = sample_sentences()[:300], [text[:30] for text in sample_sentences()[:40]]
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     options = AdaptationOptions(show_progress_bar=False)
-        ...     found = adapt_search(raw_encoder(), documents, folder, queries=queries, options=options)
-        >>> found.details.queries
+        ...     adapted = adapt_search(raw_encoder(), documents, folder, queries=queries, options=options)
+        >>> adapted.details.queries
         40
     """
     check_searchable(model)
     check_instance("dev", dev, RetrievalTask, or_none=True)
     check_bool("keep_index", keep_index)
     check_language(language)
-    words = check_passages(passages)
-    with AdaptationRun("adapt_search", model, output, options) as run:
+    passage_words = check_passages(passages)
+    with start_run(model, output, options) as run:
         sample = run.sample(documents, "documents")
-        wanted, from_documents = search_queries(queries, sample.texts), queries is None
-        if reason := why_too_few(sample.texts, wanted, from_documents=from_documents):
-            return run.save_unchanged(reason, summarize(sample, []), SearchDetails(len(wanted), from_documents))
-        if words is None:
+        query_texts = search_queries(queries, sample.texts)
+        if passage_words is None:
             warn_of_long_ones(model, sample.texts)
-        cut = cut_documents(model, sample.texts, words)
-        pieces = cut.texts(sample.texts)
-        if keep_index and model.similarity_fn_name == "dot":
-            _check_lengths(run.encode(pieces[:PART], route="document"))
-        fewest = int(cut.first[min(FEWEST_DOCUMENTS, len(sample.texts))])  # passages of as many documents
-        encoded = (
-            run.encode(wanted, route="query", label="Encoding queries"),
-            run.encode_sample(pieces, fewest, route="document", label="Encoding documents"),
-        )
-        collection = Collection.of(model, (wanted, sample.texts), cut, encoded, language)
-        summary = summarize(sample, collection.documents)
-        details = SearchDetails(len(collection.queries), from_documents)
-        if reason := collection.why_too_few():
-            return run.save_unchanged(reason, summary, details)
+        collection = encode_collection(run, sample, query_texts, passage_words, language, keep_index=keep_index)
 
-        candidates: dict[str, Routes] = {}
-        results: list[CandidateResult] = []
-        gain_measure = ""
-        try:
-            candidates = propose(
-                collection, keep_index=keep_index, from_documents=from_documents, seed=run.options.seed
+        scores = score_routes(
+            run, collection, dev, passage_words, keep_index=keep_index, from_documents=queries is None
+        )
+        if scores.why_nothing is not None:
+            choice = Choice(None, scores.why_nothing)
+        else:
+            choice = choose_harmless(scores.results) if dev is None else choose(scores.results)
+        routes = None if choice.name is None else scores.routes[choice.name]
+        embeddings = collection.embeddings if routes is None else routes.after(collection.unit_embeddings)
+        weight = changed = None
+        if collection.queries and len(collection.documents) == sample.read > 0:  # else that of all documents is another
+            weight = hybrid_weight(collection.bm25, collection.queries, *embeddings, passages=collection.passages)
+        if routes is not None:
+            before, after = (
+                torch.from_numpy(first_documents(*both, _SHOWN, collection.passages))
+                for both in (collection.embeddings, embeddings)
             )
-        except TooFewDifferentError as error:
-            choice = Choice(None, str(error))
-        if candidates and dev is not None:
-            gain_measure = _JUDGED
-            judgements, unit_of_dev = encode_judged(run, dev, words)
-            results = compare_candidates(judgements, candidates, unit_of_dev)
-            details = dataclasses.replace(details, dev=judgements.score)
-            choice = choose(results)
-        elif candidates:
-            comparison = PseudoRelevanceComparison(
-                collection.bm25, collection.queries, collection.searched, collection.passages
+            changed = write_searches(
+                run.folder, collection.queries, collection.documents, before, after, run.options.seed
             )
-            compared = len(comparison.compared)
-            details = dataclasses.replace(details, compared=compared)
-            if compared < FEWEST_QUERIES:
-                choice = Choice(None, f"{compared} queries share a word with a document, {FEWEST_QUERIES} are needed.")
-            else:
-                gain_measure = _PSEUDO_RELEVANT
-                results = compare_candidates(comparison, candidates, collection.unit)
-                choice = choose_harmless(results)
+        details = SearchDetails(
+            queries=len(collection.queries),
+            made_from_documents=queries is None,
+            compared=scores.compared,
+            dev=scores.dev,
+            changed=changed,
+            bm25_weight=weight,
+        )
+        refined = model
+        if choice.name is not None and routes is not None:
+            refined = add_routes(model, routes)
+            describe_on_card(refined, choice.name, len(collection.documents), details, language)
+        return run.finish(
+            refined, choice.name, choice.reason, scores.gain_measure, scores.results, collection.summary, details
+        )
 
-        name = None if choice.candidate is None else choice.candidate.name
-        chosen = collection.searched if name is None else candidates[name].after(collection.unit)
-        if len(collection.documents) == sample.read:  # else the weight of all documents is another one
-            weight = hybrid_weight(collection.bm25, collection.queries, *chosen, passages=collection.passages)
-            details = dataclasses.replace(details, bm25_weight=weight)
-        if name is None:
-            return run.save_unchanged(choice.reason, summary, details, gain_measure, results)
-        refined = add_routes(model, candidates[name])
-        describe_on_card(refined, name, summary.used, details, language)
-        run.save(refined)
-        before, after = (
-            torch.from_numpy(first_documents(*of, _SHOWN, collection.passages)) for of in (collection.searched, chosen)
-        )
-        changed = write_searches(
-            run.folder.model, collection.queries, collection.documents, before, after, run.options.seed
-        )
-        details = dataclasses.replace(details, changed=changed)
-        return run.write_report(refined, name, choice.reason, gain_measure, results, summary, details)
+
+# --- the collection ---
+
+
+def search_queries(queries: Any, documents: Sequence[str]) -> list[str]:
+    """Return the different queries that are used, at most 1,000; None: sentences of the documents stand for them.
+
+    Raises:
+        ValueError: if one is not a text, or most of those that were given are documents.
+    """
+    if queries is None:
+        return queries_from_documents(documents)
+    different = sample_queries(queries)
+    same = len(set(different) & set(documents))
+    if 2 * same > len(different):
+        raise ValueError(f"queries must differ from the documents, but {same} of {len(different)} are documents.")
+    return different
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,58 +198,95 @@ class Collection:
         queries: Q texts.
         documents: N texts.
         passages: which of the P passages each document has.
-        pieces: texts of the passages.
-        searched: (Q, D) queries and (P, D) passages whose inner products are the base model's similarities.
-        unit: the same with length 1, as the transforms of a :class:`Routes` take them.
+        passage_texts: P texts.
+        embeddings: (Q, D) queries and (P, D) passages whose inner products are the base model's similarities.
+        unit_embeddings: the same with length 1, as the transforms of a :class:`Routes` take them.
         bm25: of the documents.
+        summary: the documents in numbers.
     """
 
     queries: list[str]
     documents: list[str]
     passages: Passages
-    pieces: list[str]
-    searched: Embeddings
-    unit: Embeddings
+    passage_texts: list[str]
+    embeddings: Embeddings
+    unit_embeddings: Embeddings
     bm25: BM25
+    summary: TextSummary
 
-    @classmethod
-    def of(
-        cls,
-        model: SentenceTransformer,
-        texts: tuple[list[str], list[str]],
-        cut: Passages,
-        encoded: tuple[Tensor, Tensor],
-        language: str | None,
-    ) -> Collection:
-        """Return the collection of queries and of the documents all of whose passages were encoded.
 
-        Args:
-            model: the base model.
-            texts: queries and documents.
-            cut: the passages of the documents.
-            encoded: (Q, D) and (n, D) of the first n passages; a table of words gives 0 to a text of unknown ones,
-                which is left out.
-            language: of BM25.
-        """
-        queries, of_queries = with_embedding(texts[0], encoded[0])
-        complete = cut.first[np.searchsorted(cut.first, len(encoded[1]), side="right") - 1]  # passages of whole ones
-        rows = np.flatnonzero((encoded[1][:complete] != 0).any(dim=1).numpy())
-        numbers, passages = cut.kept(rows)
-        documents = [texts[1][number] for number in numbers.tolist()]
-        of_passages = encoded[1][torch.from_numpy(rows)]
-        searched = comparable(model, of_queries), comparable(model, of_passages)
-        unit = of_unit_length(of_queries, of_passages)
-        bm25 = BM25(documents or [""], language)
-        return cls(queries, documents, passages, passages.texts(documents), searched, unit, bm25)
+def encode_collection(
+    run: AdaptationRun,
+    sample: Sample,
+    queries: list[str],
+    passage_words: int | None,
+    language: str | None,
+    *,
+    keep_index: bool,
+) -> Collection:
+    """Encode all queries, and as many documents as the time allows.
 
-    def why_too_few(self) -> str | None:
-        """Return what is lacking; None if nothing is."""
-        if len(self.documents) >= FEWEST_DOCUMENTS and len(self.queries) >= FEWEST_QUERIES:
-            return None
-        return (
-            f"{FEWEST_DOCUMENTS} documents and {FEWEST_QUERIES} queries are needed, and {len(self.documents)} and "
-            f"{len(self.queries)} have an embedding other than 0."
-        )
+    Args:
+        run: encodes.
+        sample: the documents.
+        queries: texts.
+        passage_words: of a passage of the documents; None: they stay whole.
+        language: of BM25.
+        keep_index: whether documents must have length 1, of which the first ones are looked at before the others.
+    """
+    passages = cut_documents(run.model, sample.texts, passage_words)
+    passage_texts = passages.texts(sample.texts)
+    if keep_index and run.model.similarity_fn_name == "dot":
+        _check_lengths(run.encode(passage_texts[:PART], "Encoding first documents", role="document"))
+    fewest = int(passages.first[min(FEWEST_DOCUMENTS, len(sample.texts))])  # passages of as many documents
+    return make_collection(
+        run.model,
+        sample,
+        queries,
+        passages,
+        run.encode(queries, "Encoding queries", role="query"),
+        run.encode_sample(passage_texts, fewest, "Encoding documents", role="document"),
+        language,
+    )
+
+
+def make_collection(
+    model: SentenceTransformer,
+    sample: Sample,
+    queries: list[str],
+    passages: Passages,
+    of_queries: Tensor,
+    of_passages: Tensor,
+    language: str | None,
+) -> Collection:
+    """Return the collection of queries and of the documents all of whose passages were encoded.
+
+    Args:
+        model: the base model.
+        sample: the documents.
+        queries: texts.
+        passages: of the documents.
+        of_queries: (Q, D).
+        of_passages: (n, D) of the first n passages; a table of words gives 0 to a text of unknown ones, which is left
+            out.
+        language: of BM25.
+    """
+    queries, of_queries = with_embedding(queries, of_queries)
+    encoded = int(np.searchsorted(passages.first, len(of_passages), side="right")) - 1  # whole documents
+    of_passages = of_passages[: passages.first[encoded]]
+    rows = (of_passages != 0).any(dim=1).nonzero().flatten().cpu()
+    numbers, passages = passages.kept(rows.numpy())
+    documents, of_passages = [sample.texts[number] for number in numbers.tolist()], of_passages[rows]
+    return Collection(
+        queries,
+        documents,
+        passages,
+        passages.texts(documents),
+        (comparable(model, of_queries), comparable(model, of_passages)),
+        of_unit_length(of_queries, of_passages),
+        BM25(documents or [""], language),
+        sample.summary(encoded, documents),
+    )
 
 
 def _check_lengths(documents: Tensor) -> None:
@@ -273,6 +301,100 @@ def _check_lengths(documents: Tensor) -> None:
             "keep_index must be False for an encoder that compares by dot product and gives documents of other "
             "lengths than 1."
         )
+
+
+def check_searchable(model: SentenceTransformer) -> None:
+    """Check that an encoder has no other routes than those for queries and documents, and compares by a product.
+
+    Raises:
+        ValueError: if it starts with a Router that has other routes, or compares by distances.
+    """
+    check_product(model)
+    if isinstance(model[0], Router) and (missing := sorted(set(ROUTES) - set(model[0].sub_modules))):
+        names = ", ".join(map(repr, model[0].sub_modules))
+        raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {names}: no {missing}.")
+
+
+# --- the scores of the candidates ---
+
+
+@dataclass(frozen=True)
+class SearchScores:
+    """What the candidates are, and how good.
+
+    Attributes:
+        why_nothing: why nothing was scored, in a sentence; None if something was.
+        gain_measure: what the gains measure, with its unit.
+        results: of the candidates, in the order in which the first harmless one is chosen.
+        routes: the candidates, by name.
+        compared: number of the queries that candidates are compared on without judgements; None with them.
+        dev: nDCG@10 times 100 of the base model on the judged queries; None: there are none.
+    """
+
+    why_nothing: str | None = None
+    gain_measure: str = ""
+    results: list[CandidateResult] = field(default_factory=list)
+    routes: dict[str, Routes] = field(default_factory=dict, repr=False)
+    compared: int | None = None
+    dev: float | None = None
+
+
+def score_routes(
+    run: AdaptationRun,
+    collection: Collection,
+    dev: RetrievalTask | None,
+    passage_words: int | None,
+    *,
+    keep_index: bool,
+    from_documents: bool,
+) -> SearchScores:
+    """Compute the candidates from the collection, and compare their rankings with those of the base model.
+
+    Args:
+        run: encodes the documents of the judgements.
+        collection: queries and documents.
+        dev: judgements that choose; None: BM25's first documents show which candidates do harm.
+        passage_words: of a passage of the judged documents; None: they stay whole.
+        keep_index: change queries alone.
+        from_documents: whether the queries are sentences of the documents.
+    """
+    reason = why_too_few(collection, from_documents=from_documents)
+    if reason is not None:
+        return SearchScores(reason)
+    try:
+        routes = propose(collection, keep_index=keep_index, from_documents=from_documents, seed=run.options.seed)
+    except TooFewDifferentError as error:
+        return SearchScores(str(error))
+    if dev is not None:
+        judged, unit_embeddings = encode_judged(run, dev, passage_words)
+        results = compare_candidates(judged, routes, unit_embeddings)
+        return SearchScores(None, _JUDGED, results, routes, dev=judged.score)
+    comparison = PseudoRelevanceComparison(
+        collection.bm25, collection.queries, collection.embeddings, collection.passages
+    )
+    compared = len(comparison.compared)
+    if compared < FEWEST_QUERIES:
+        reason = f"{compared} queries share a word with a document, {FEWEST_QUERIES} are needed."
+        return SearchScores(reason, compared=compared)
+    results = compare_candidates(comparison, routes, collection.unit_embeddings)
+    return SearchScores(None, _PSEUDO_RELEVANT, results, routes, compared)
+
+
+def why_too_few(collection: Collection, *, from_documents: bool) -> str | None:
+    """Return what is lacking, of different documents and queries with an embedding other than 0; None if nothing is.
+
+    Args:
+        collection: what was encoded.
+        from_documents: whether the queries are sentences of the documents.
+    """
+    documents, queries = collection.documents, collection.queries
+    if len(documents) < FEWEST_DOCUMENTS:
+        return f"{FEWEST_DOCUMENTS} different documents are needed, got {len(documents)}."
+    if from_documents and 2 * len(set(queries) & set(documents)) > len(queries):
+        return "the documents are too short to make queries of: most have a single sentence, so give queries."
+    if len(queries) < FEWEST_QUERIES:
+        return f"{FEWEST_QUERIES} different queries are needed, got {len(queries)}."
+    return None
 
 
 def propose(collection: Collection, *, keep_index: bool, from_documents: bool, seed: int) -> dict[str, Routes]:
@@ -291,47 +413,38 @@ def propose(collection: Collection, *, keep_index: bool, from_documents: bool, s
     transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
     if from_documents:
         transforms = transforms[-1:]
-    routes = both_sides(collection.pieces, collection.unit, transforms, seed)
+    routes = both_sides(collection.passage_texts, collection.unit_embeddings, transforms, seed)
     if keep_index:
-        routes = queries_alone(routes, collection.unit)  # carries what the documents got over to the queries
+        routes = queries_alone(routes, collection.unit_embeddings)  # carries what the documents got over to the queries
     return {transform.name: route for transform, route in zip(transforms, routes, strict=True)}
 
 
-def encode_judged(run: AdaptationRun, dev: RetrievalTask, words: int | None) -> tuple[JudgedQueries, Embeddings]:
+def encode_judged(
+    run: AdaptationRun, dev: RetrievalTask, passage_words: int | None
+) -> tuple[JudgedQueries, Embeddings]:
     """Return the comparison by relevance judgements, and the embeddings that candidates are applied to.
 
     Args:
         run: encodes.
         dev: judged queries and their documents.
-        words: of a passage of the documents; None: they stay whole.
+        passage_words: of a passage of the documents; None: they stay whole.
     """
     queries = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
     documents = list(dev.documents.values())
-    cut = cut_documents(run.model, documents, words)
-    of_queries, of_passages = run.encode(queries, route="query"), run.encode(cut.texts(documents), route="document")
+    passages = cut_documents(run.model, documents, passage_words)
+    of_queries = run.encode(queries, "Encoding judged queries", role="query")
+    of_passages = run.encode(passages.texts(documents), "Encoding judged documents", role="document")
     base = comparable(run.model, of_queries), comparable(run.model, of_passages)
-    return JudgedQueries(dev, base, cut), of_unit_length(of_queries, of_passages)
-
-
-def check_searchable(model: SentenceTransformer) -> None:
-    """Check that an encoder has no other routes than those for queries and documents, and compares by a product.
-
-    Raises:
-        ValueError: if it starts with a Router that has other routes, or compares by distances.
-    """
-    check_product(model)
-    if isinstance(model[0], Router) and (missing := sorted(set(ROUTES) - set(model[0].sub_modules))):
-        names = ", ".join(map(repr, model[0].sub_modules))
-        raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {names}: no {missing}.")
+    return JudgedQueries(dev, base, passages), of_unit_length(of_queries, of_passages)
 
 
 def of_unit_length(queries: Tensor, documents: Tensor) -> Embeddings:
     """Return queries (Q, D) and documents (N, D) as the transforms of a :class:`Routes` take them."""
-    return unit_rows(queries).float().numpy(), unit_rows(documents).float().numpy()
+    return unit_rows(queries).float().cpu().numpy(), unit_rows(documents).float().cpu().numpy()
 
 
 def compare_candidates(
-    comparison: PseudoRelevanceComparison | JudgedQueries, candidates: Mapping[str, Routes], unit: Embeddings
+    comparison: PseudoRelevanceComparison | JudgedQueries, candidates: Mapping[str, Routes], unit_embeddings: Embeddings
 ) -> list[CandidateResult]:
     """Compare candidates with the base model.
 
@@ -341,12 +454,12 @@ def compare_candidates(
     Args:
         comparison: with the base model.
         candidates: what follows the encoder, by name.
-        unit: queries and documents that are compared, by the base model, of length 1.
+        unit_embeddings: queries and documents that are compared, by the base model, of length 1.
     """
     results = []
     for name, routes in candidates.items():
         began = time.perf_counter()
-        gain, error = comparison.compare(*routes.after(unit))
+        gain, error = comparison.compare(*routes.after(unit_embeddings))
         if error is None:
             reason = None if gain > 0 else "not better than the base model"
         else:
@@ -363,3 +476,17 @@ def compare_candidates(
             )
         )
     return results
+
+
+def choose_harmless(results: Sequence[CandidateResult]) -> Choice:
+    """Choose the first accepted candidate of a search, or the base model: the comparison only shows harm."""
+    for one in results:
+        if one.accepted:
+            if one.gain >= 0:
+                return Choice(one.name, f"{one.name} was chosen: no harm was found.")
+            return Choice(
+                one.name,
+                f"{one.name} was chosen although its gain is {one.gain:+.3f}: within a standard error, that is no sign "
+                "of harm, and nDCG@10 has risen with such a candidate.",
+            )
+    return Choice(None, "each candidate finds BM25's first documents later than the base model.")

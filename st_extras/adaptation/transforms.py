@@ -19,15 +19,12 @@ class LinearTransform:
         recolor: how far W gives directions their variance back: 1 all of it, 0 leaves them whitened.
         strength: t, with any amount of text; N texts have N / (N + 1000) of it, as few texts are weak evidence.
         kept_mean: share of the mean embedding mu that is kept. 1 forgets least.
-        gentler: name of the transform that must lose little on pairs of general English for this one to be tried: see
-            :func:`~st_extras.adaptation.choice.why_not_tried`. None: it is always tried.
     """
 
     name: str
     recolor: float
     strength: float
     kept_mean: float
-    gentler: str | None = None
 
     def affine(self, directions: NeighborDirections) -> Affine:
         """Return the matrix (D, D) and the offset (D,) of v' = v X + b, in float64."""
@@ -35,7 +32,7 @@ class LinearTransform:
         covariance = (directions.axes * directions.variances) @ directions.axes.T
         kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()  # the base model's variance
         t = self.strength * directions.count / (directions.count + 1000)
-        matrix = (1 - t) * torch.eye(len(kernel), dtype=kernel.dtype) + t * kernel
+        matrix = (1 - t) * torch.eye(len(kernel), dtype=kernel.dtype, device=kernel.device) + t * kernel
         return Affine(matrix, self.kept_mean * directions.mean - directions.mean @ matrix)
 
 
@@ -43,34 +40,8 @@ CANDIDATES = (
     LinearTransform("slight neighbour transform", recolor=1.0, strength=0.25, kept_mean=1.0),
     LinearTransform("gentle neighbour transform", recolor=1.0, strength=0.5, kept_mean=1.0),
     LinearTransform("medium neighbour transform", recolor=0.5, strength=0.75, kept_mean=0.5),
-    LinearTransform(
-        "whitening neighbour transform",
-        recolor=0.0,
-        strength=1.0,
-        kept_mean=0.0,
-        gentler="medium neighbour transform",
-    ),
+    LinearTransform("whitening neighbour transform", recolor=0.0, strength=1.0, kept_mean=0.0),
 )
 """What :func:`adapt` tries, the gentlest first."""
 STRENGTHS = {one.name.partition(" ")[0]: one.name for one in CANDIDATES}
 """Names of the candidates, by what ``strength`` and ``--strength`` call them: "slight", "gentle", and so on."""
-
-
-def card_line(
-    name: str, fitting: int, before: float | None, after: float | None, points: tuple[float, float] | None = None
-) -> str:
-    """Return the line of the model card about a chosen candidate.
-
-    Args:
-        name: of the candidate.
-        fitting: how many texts it was computed from.
-        before: score of the base model on pairs of general English; None: they show nothing.
-        after: score of the candidate on them.
-        points: between how many points on labelled texts of the domain its gain is expected; None: not known.
-    """
-    line = f"* **st-extras adapt**, {name}: computed from {fitting:,} unlabelled texts of a domain"
-    if points is not None:
-        line += f", expected gain on such texts {points[0]:+.1f} to {points[1]:+.1f} points"
-    if before is not None and after is not None:
-        line += f", general English pairs {before:.2f} -> {after:.2f} ({after - before:+.2f})"
-    return f"{line}. The embeddings are not comparable with those of the encoder without it."

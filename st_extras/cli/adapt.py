@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +14,7 @@ from st_extras.cli.console import print_json, print_line, print_table, shows_bar
 from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
-    from st_extras.adaptation import Adaptation, DomainDetails
-    from st_extras.adaptation.corpus import TextSummary
+    from st_extras.adaptation import Adaptation, DomainDetails, TextSummary
 
 _MEASURES = "mean of 1-NN, V-measure and MAP@R"
 
@@ -28,8 +28,8 @@ def adapt(
         float | None,
         typer.Option(
             help="Points that it may lose on pairs of general English (Spearman x 100); with more of them it gains "
-            "more on your text. 0.5 for one encoder that serves everything, 200 for this text alone. Default: 2, and "
-            "200 for a raw encoder (mean cosine above 0.7).",
+            "more on your text. 0.5 for one encoder that serves everything; inf, any loss, for this text alone. "
+            "Default: 2, and inf for a raw encoder (mean cosine above 0.7).",
         ),
     ] = None,
     strength: Annotated[
@@ -47,10 +47,9 @@ def adapt(
     column: options.Column = None,
     prompt: options.Prompt = None,
     limit: options.Limit = 12_000,
-    minutes: options.Minutes = 10.0,
+    minutes: options.Minutes = None,
     batch_size: options.EncodeBatch = 64,
     seed: options.DrawSeed = 42,
-    resume: options.Resume = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -66,11 +65,11 @@ def adapt(
     from st_extras import adaptation, evaluation
     from st_extras.adaptation.domain import check_settings
     from st_extras.encoders import load_encoder
+    from st_extras.files import check_output
     from st_extras.text import corpus
-    from st_extras.training import check_output
 
     check_settings(max_general_loss, strength, threshold)
-    check_output(output, job="adapt", resume=resume, overwrite=overwrite)
+    check_output(output, overwrite=overwrite)
     options.check_column(context, text)
     options.refuse_refined(encoder)
     chooser: Any = None
@@ -98,48 +97,41 @@ def adapt(
             limit=limit,
             batch_size=batch_size,
             seed=seed,
-            resume=resume,
             overwrite=overwrite,
             show_progress_bar=shows_bars(quiet, as_json),
         ),
     )
-    tried = shlex.join([encoder, str(output)])
-    next_step = f"st-extras evaluate {tried} --labeled FILE.tsv  # columns label and text"
-    print_adaptation(adapted, output, _changes(adapted), "neighbors.md", "labels", next_step, as_json)
-    if as_json or not adapted.candidates:
+    if as_json:
+        print_json(adapted.as_json() | {"output": str(output)})
+        return
+    print_choice(adapted, output)
+    for line in _changes(adapted):
+        print_line(line)
+    if adapted.chosen is not None:
+        tried = shlex.join([encoder, str(output)])
+        print_line(f"Before and after, to read: {output / 'neighbors.md'}. Whether it is better, your own labels show:")
+        print_line(f"st-extras evaluate {tried} --labeled FILE.tsv  # columns label and text")
+    print_candidates(adapted)
+    if not adapted.candidates:
         return
     given = {"--prompt": prompt, "--column": column, "--before": encoder}
     more = [word for name, value in given.items() if value is not None for word in (name, value)]
     sources = [word for source in text for word in ("--text", source)]
     _print_cosines(adapted.details, shlex.join(["st-extras", "evaluate", str(output), *sources, *more]))
-    for left_out in adapted.details.not_tried:
-        print_line(f"Not tried: {left_out}.")
+    if adapted.details.not_tried is not None:
+        print_line(f"Not tried: {adapted.details.not_tried}.")
     print_line("Another one: the same command with --overwrite and --strength NAME, such as medium.")
 
 
-def print_adaptation(
-    adapted: Adaptation[Any], output: Path, lines: list[str], examples: str, judges: str, next_step: str, as_json: bool
-) -> None:
-    """Print the result of a job: what was chosen and what it changes, what to read and to run next, the table.
-
-    Args:
-        adapted: the result.
-        output: where it is saved.
-        lines: what it changes, and the texts, a sentence each.
-        examples: name of the file with examples before and after.
-        judges: what shows whether it is better, such as labels.
-        next_step: a command that scores the result by them.
-        as_json: print one JSON object instead.
-    """
-    if as_json:
-        print_json(adapted.as_json() | {"output": str(output)})
-        return
+def print_choice(adapted: Adaptation[Any], output: Path) -> None:
+    """Print what was chosen and where it is saved; before it, whether the run was cut short."""
+    if adapted.cut_short is not None:
+        print_line(adapted.cut_short)
     print_line(f'{adapted.reason} Saved to {output}: SentenceTransformer("{output}")')
-    for line in lines:
-        print_line(line)
-    if adapted.chosen is not None:
-        print_line(f"Before and after, to read: {output / examples}. Whether it is better, your own {judges} show:")
-        print_line(next_step)
+
+
+def print_candidates(adapted: Adaptation[Any]) -> None:
+    """Print the table of the candidates; nothing if none was tried."""
     titles, rows = adapted.table()
     if rows:
         print_line(f"Gain over the base model: {adapted.gain_measure}")
@@ -148,8 +140,6 @@ def print_adaptation(
 
 def _changes(adapted: Adaptation[DomainDetails]) -> list[str]:
     """Return what the chosen candidate changes, and the texts, a sentence each."""
-    from st_extras.adaptation.choice import ANY_LOSS
-
     chosen, details = adapted.chosen_result, adapted.details
     if chosen is None:
         return [_texts_line(adapted)]
@@ -161,7 +151,7 @@ def _changes(adapted: Adaptation[DomainDetails]) -> list[str]:
         )
     if chosen.general is not None and details.general is not None:
         change = f"{chosen.general - details.general:+.1f}"
-        if details.max_general_loss >= ANY_LOSS:
+        if math.isinf(details.max_general_loss):
             change += ", any loss is allowed"
         changes.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change}).")
     changes.append(f"{details.changed:.0%} of the texts have another nearest neighbour.")
@@ -182,11 +172,11 @@ def _texts_line(adapted: Adaptation[DomainDetails]) -> str:
 
 
 def texts_used(texts: TextSummary) -> str:
-    """Return how many texts were read and used, and how many of the sample were left out."""
+    """Return how many texts were read and used, and how many of the encoded ones were left out."""
     if not texts.used:
         return f"{texts.read:,} read, none used"
-    left_out = texts.sampled - texts.used
-    why = f" ({left_out:,} not: the time, --minutes, was over, or they have no embedding)" if left_out else ""
+    unknown = texts.encoded - texts.used
+    why = f" ({unknown:,} not, as they have no embedding)" if unknown else ""
     return f"{texts.read:,} read, {texts.used:,} different ones used{why}"
 
 

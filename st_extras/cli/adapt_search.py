@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from st_extras.cli import options
-from st_extras.cli.adapt import print_adaptation, texts_used
-from st_extras.cli.console import print_line, shows_bars
+from st_extras.cli.adapt import print_candidates, print_choice, texts_used
+from st_extras.cli.console import print_json, print_line, shows_bars
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, SearchDetails
@@ -57,10 +57,9 @@ def adapt_search(
     column: options.Column = None,
     query_column: options.QueryColumn = None,
     limit: options.Limit = 12_000,
-    minutes: options.Minutes = 10.0,
+    minutes: options.Minutes = None,
     batch_size: options.EncodeBatch = 64,
     seed: options.DrawSeed = 42,
-    resume: options.Resume = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -74,12 +73,12 @@ def adapt_search(
     """
     from st_extras import adaptation, evaluation
     from st_extras.encoders import load_encoder
+    from st_extras.files import check_output
     from st_extras.text import corpus
     from st_extras.text import documents as reading
     from st_extras.text.folders import find_search_folder
-    from st_extras.training import check_output
 
-    check_output(output, job="adapt_search", resume=resume, overwrite=overwrite)
+    check_output(output, overwrite=overwrite)
     options.check_column(context, documents)
     if not queries:
         options.refuse_unread(context, "needs --queries", "query_column")
@@ -105,18 +104,23 @@ def adapt_search(
             limit=limit,
             batch_size=batch_size,
             seed=seed,
-            resume=resume,
             overwrite=overwrite,
             show_progress_bar=shows_bars(quiet, as_json),
         ),
     )
-    known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
-    next_step = shlex.join(
-        ["st-extras", "evaluate", encoder, str(output), "--retrieval", known[0] if known else "FOLDER"]
-    )
-    print_adaptation(adapted, output, _search_changes(adapted), "searches.md", "judgements", next_step, as_json)
     if as_json:
+        print_json(adapted.as_json() | {"output": str(output)})
         return
+    print_choice(adapted, output)
+    for line in _search_changes(adapted):
+        print_line(line)
+    if adapted.chosen is not None:
+        known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
+        examples = output / "searches.md"
+        print_line(f"Before and after, to read: {examples}. Whether it is better, your own judgements show:")
+        tried = ["st-extras", "evaluate", encoder, str(output), "--retrieval", known[0] if known else "FOLDER"]
+        print_line(shlex.join(tried))
+    print_candidates(adapted)
     if adapted.candidates and judged is None:
         print_line(_RULE)
     if adapted.chosen is not None:

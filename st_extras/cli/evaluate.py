@@ -213,7 +213,7 @@ def _on_text(
     as_json: bool,
 ) -> None:
     """Print the cosines of unrelated pairs by encoder, where a threshold moves, and who is better without labels."""
-    from st_extras.adaptation.corpus import sample_texts
+    from st_extras.adaptation.run import sample_texts
     from st_extras.encoders.structure import has_search_routes
     from st_extras.evaluation.unrelated_pairs import encode_pairs
 
@@ -266,7 +266,7 @@ def _on_text(
 
 def _queries(sources: Sequence[str], documents: list[str]) -> tuple[list[str], str]:
     """Return queries to documents, and where they are from: a folder in BEIR's layout, or sentences of documents."""
-    from st_extras.adaptation.pseudo_relevance import search_queries
+    from st_extras.adaptation.search import search_queries
     from st_extras.text.documents import read_queries
     from st_extras.text.folders import find_search_folder
 

@@ -341,10 +341,9 @@ Threshold = Annotated[
 ]
 Limit = Annotated[int, typer.Option(help="Use at most N texts, sampled at random.", rich_help_panel=TEXT)]
 Minutes = Annotated[
-    float,
-    typer.Option(help="How long it may take, about; a slow encoder gets fewer texts.", rich_help_panel=RUNNING),
-]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Continue an interrupted run: what it encoded is used.", rich_help_panel=RUNNING),
+    float | None,
+    typer.Option(
+        help="How long it may take, about; a slow encoder then gets fewer texts. Default: as long as it takes.",
+        rich_help_panel=RUNNING,
+    ),
 ]

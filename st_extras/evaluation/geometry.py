@@ -100,33 +100,40 @@ def unrelated_cosines(
         ValueError: if there are too few rows, or a row is zero or not finite.
     """
     groups = check_count("groups", groups, 2)
-    at_least = 2 * groups
-    u = check_embeddings("x", x, at_least).detach()
-    cosines = _pair_cosines(u, None if queries is None else check_embeddings("queries", queries, at_least), related)
-    times = 2 if queries is None else 1  # how often each pair stands in it
-    pairs = int(cosines.isfinite().sum()) // times
-    numbers = [n for n in (100, 1_000, 10_000, 100_000) if pairs >= 10 * n]
+    cosines, rows, columns = _sorted_pairs(x, queries, related, at_least=2 * groups)
+    numbers = [n for n in (100, 1_000, 10_000, 100_000) if len(cosines) >= 10 * n]
 
-    def marks(left: Tensor) -> Tensor:
+    def marks(values: Tensor) -> Tensor:
         """Return the cosine for each n, of the pairs that are left."""
-        values = left[left.isfinite()].cpu().numpy()
-        places = [-times * (len(values) // times // n) for n in numbers]
-        values.partition([len(values) + place for place in places])
-        return torch.from_numpy(values[places]).double()
+        return torch.stack([values[len(values) // n - 1] for n in numbers]).cpu().double()
 
-    rows, columns = (torch.arange(size, device=u.device) % groups for size in cosines.shape)
-    others = torch.stack([marks(cosines[rows != left_out][:, columns != left_out]) for left_out in range(groups)])
-    values, errors = marks(cosines), (groups - 1) ** 0.5 * others.std(dim=0, correction=0)
+    rows, columns = rows % groups, columns % groups
+    values = marks(cosines)
+    others = torch.stack([marks(cosines[(rows != group) & (columns != group)]) for group in range(groups)])
+    errors = (groups - 1) ** 0.5 * others.std(dim=0, correction=0)
     ends = (values.tolist(), *((values + side * errors).clamp(-1, 1).tolist() for side in (-1.96, 1.96)))
     return dict(zip(numbers, zip(*ends, strict=True), strict=True))
 
 
 def sorted_cosines(x: Tensor, queries: Tensor | None = None, related: Tensor | None = None) -> Tensor:
-    """Return the cosines of the pairs that :func:`unrelated_cosines` compares, each once, highest first: (P,)."""
-    u = check_embeddings("x", x).detach()
-    cosines = _pair_cosines(u, None if queries is None else check_embeddings("queries", queries), related)
-    cosines = cosines if queries is not None else cosines.tril(-1) + torch.full_like(cosines, -torch.inf).triu()
-    return cosines[cosines.isfinite()].sort(descending=True).values.cpu()
+    """Return the cosines of the pairs that :func:`unrelated_cosines` compares, highest first: (P,)."""
+    return _sorted_pairs(x, queries, related)[0]
+
+
+def _sorted_pairs(
+    x: Tensor, queries: Tensor | None, related: Tensor | None, at_least: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the cosines (P,) of all pairs, each once, highest first, and the numbers of their two texts, (P,) each."""
+    u = check_embeddings("x", x, at_least).detach()
+    if queries is None:
+        cosines = u @ u.T
+        rows, columns = torch.tril_indices(len(u), len(u), -1, device=u.device)
+    else:
+        cosines = check_embeddings("queries", queries, at_least).detach().to(u) @ u.T
+        kept = torch.ones_like(cosines, dtype=torch.bool) if related is None else ~related.to(u.device)
+        rows, columns = kept.nonzero(as_tuple=True)
+    cosines, order = cosines[rows, columns].sort(descending=True)
+    return cosines, rows[order], columns[order]
 
 
 @dataclass(frozen=True)
@@ -177,13 +184,6 @@ def moved_threshold(
     candidates = [round(middle, decimals) for decimals in range(2, 8)]
     fits = [one for one in candidates if abs(int((new > one).sum()) - above) <= above // 100]
     return MovedThreshold(threshold, fits[0] if fits else middle, above, len(new))
-
-
-def _pair_cosines(u: Tensor, queries: Tensor | None, related: Tensor | None) -> Tensor:
-    """Return the cosines (Q, N) of unit rows; -inf for a text with itself, and for related pairs."""
-    cosines = u @ u.T if queries is None else queries.detach().to(u) @ u.T
-    cosines = cosines.fill_diagonal_(-torch.inf) if queries is None else cosines
-    return cosines if related is None else cosines.masked_fill(related.to(u.device), -torch.inf)
 
 
 def nearest(x: Tensor, neighbors: int) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from st_extras.checks import check_count, check_seed, check_strings
+from st_extras.evaluation.label_metrics import average_precision
 from st_extras.evaluation.reporting import bootstrap_interval, check_embeddings
 from st_extras.text.term_weights import character_tfidf
 
@@ -60,7 +61,7 @@ class LabelFreeComparison:
 
     Args:
         texts: N different texts, 100 to 2,000.
-        base: (N, D) their embeddings by the base model.
+        base: (N, D) their embeddings by the base model; everything is compared on their device.
         seed: of the bootstrap.
 
     Attributes:
@@ -86,8 +87,10 @@ class LabelFreeComparison:
         check_count("the number of texts", len(self.texts), FEWEST, MOST)
         if len(set(self.texts)) < len(self.texts):
             raise ValueError("texts must be different from each other, got some twice: leave out the repeated ones.")
-        unit = self._checked("base", base)
-        words = _word_similarities(self.texts)
+        unit = check_embeddings("base", base)
+        if len(unit) != len(self.texts):
+            raise ValueError(f"base must be one for each of the {len(self.texts)} texts, got {len(unit)}.")
+        words = _word_similarities(self.texts).to(unit.device)
         shared = words > 0
         overlapping = _nearest(words, _OVERLAPPING) & shared
         confirmed = _nearest(words, _CONFIRMED) & shared & _nearest(_cosines(unit), _CONFIRMED)
@@ -106,26 +109,24 @@ class LabelFreeComparison:
             ValueError: if an embedding is zero, not finite or quantised, or their number differs.
         """
         resamples = check_count("resamples", resamples, 100, 100_000)
-        changes = self._measures(self._checked("embeddings", embeddings)) - self._base  # (N, 3)
-        per_text = (changes @ torch.tensor([0.5, 0.5, 1.0], dtype=changes.dtype)).numpy()
+        unit = check_embeddings("embeddings", embeddings).to(self._base.device)
+        if len(unit) != len(self.texts):
+            raise ValueError(f"embeddings must be one for each of the {len(self.texts)} texts, got {len(unit)}.")
+        changes = self._measures(unit) - self._base  # (N, 3)
+        per_text = (changes @ changes.new_tensor([0.5, 0.5, 1.0])).cpu().numpy()
         low, high = bootstrap_interval(per_text, resamples, self.seed)
         confirmed, word_overlap, coherence = changes.mean(dim=0).tolist()
         return LabelFreeScore(float(per_text.mean()), low, high, confirmed, word_overlap, coherence)
-
-    def _checked(self, name: str, embeddings: Tensor) -> Tensor:
-        unit = check_embeddings(name, embeddings).cpu()
-        if len(unit) != len(self.texts):
-            raise ValueError(f"{name} must be one for each of the {len(self.texts)} texts, got {len(unit)}.")
-        return unit
 
     def _measures(self, unit: Tensor) -> Tensor:
         """Return (N, 3): confirmed, word overlap and coherence of each text, higher is better."""
         cosines = _cosines(unit)
         order = cosines.argsort(dim=1, descending=True, stable=True)[:, :-1]  # without the text itself
-        found = [_average_precision(relevant, order) for relevant in self._relevant]
+        hits = [relevant.gather(1, order) for relevant in self._relevant]  # (N, N - 1) each
+        precisions = [average_precision(one, one.sum(dim=1).clamp_min(1)) for one in hits]
         near = torch.zeros_like(cosines).scatter_(1, order[:, :_NEAREST], 1.0)
         common = near @ near.T / _NEAREST  # (N, N)
-        return torch.stack([*found, (common * near).sum(dim=1) / _NEAREST], dim=1).double()
+        return torch.stack([*precisions, (common * near).sum(dim=1) / _NEAREST], dim=1).double()
 
 
 def _cosines(unit: Tensor) -> Tensor:
@@ -135,13 +136,6 @@ def _cosines(unit: Tensor) -> Tensor:
 def _nearest(similarities: Tensor, count: int) -> Tensor:
     """Return (N, N), whether a column is among the ``count`` nearest of a row."""
     return torch.zeros_like(similarities, dtype=torch.bool).scatter_(1, similarities.topk(count).indices, True)
-
-
-def _average_precision(relevant: Tensor, order: Tensor) -> Tensor:
-    """Return the average precision of each row's order, (N,); 0 where nothing is relevant."""
-    hits = relevant.gather(1, order).float()
-    precision = hits.cumsum(dim=1) / torch.arange(1, hits.size(1) + 1)
-    return (precision * hits).sum(dim=1) / hits.sum(dim=1).clamp_min(1)
 
 
 def _word_similarities(texts: Sequence[str]) -> Tensor:

@@ -117,16 +117,27 @@ def map_at_r(unit: Tensor, labels: Tensor) -> float:
     return float(average_precisions(unit, labels).nanmean())
 
 
+def average_precision(hits: Tensor, wanted: Tensor) -> Tensor:
+    """Return the average precision (B,) of rankings: the sum of the precisions at their hits, divided by ``wanted``.
+
+    Args:
+        hits: (B, K) bool, whether the first, second, ... that a ranking finds is relevant.
+        wanted: (B,), at least 1: how many are relevant.
+    """
+    precisions = hits.cumsum(dim=1) / torch.arange(1, hits.size(1) + 1, device=hits.device)
+    found: Tensor = (precisions * hits).sum(dim=1) / wanted
+    return found
+
+
 def average_precisions(unit: Tensor, labels: Tensor) -> Tensor:
     """Return what :func:`map_at_r` is the mean of, for each text, (N,); NaN for texts whose label stands once."""
     others = torch.bincount(labels)[labels] - 1  # (N,): R
     precision = torch.full((len(labels),), torch.nan, dtype=torch.float64, device=labels.device)
     for rows, found in nearest_labels(unit, labels, others):
-        r = others[rows].unsqueeze(1)
+        r = others[rows]
         ranks = torch.arange(1, found.size(1) + 1, device=found.device)
-        hits = (found == labels[rows].unsqueeze(1)) & (ranks <= r)  # (B, K)
-        precisions = hits.cumsum(dim=1) / ranks
-        precision[rows] = ((precisions * hits).sum(dim=1) / r.squeeze(1)).double()
+        hits = (found == labels[rows].unsqueeze(1)) & (ranks <= r.unsqueeze(1))  # (B, K)
+        precision[rows] = average_precision(hits, r).double()
     return precision
 
 

@@ -104,7 +104,7 @@ def add_linear_routes(
 
 
 def _as_dense(transform: Affine) -> Dense:
-    weight, bias = transform.matrix.T.float().contiguous(), transform.offset.float()
+    weight, bias = transform.matrix.T.float().cpu().contiguous(), transform.offset.float().cpu()
     size_out, size_in = weight.shape
     with torch.random.fork_rng(devices=[]):  # Dense draws weights before it takes these
         return Dense(size_in, size_out, activation_function=None, init_weight=weight, init_bias=bias)

@@ -78,7 +78,8 @@ def neighbor_directions(
     texts then show; the means over the folds are made to descend (isotonic regression).
 
     Args:
-        embeddings: (N, D); a row that equals an earlier one, and one at the mean, is left out.
+        embeddings: (N, D); a row that equals an earlier one, and one at the mean, is left out. All but TF-IDF is
+            computed on their device.
         neighbors: number of nearest texts, 1 to 1000.
         epsilon: how much of the mean eigenvalue is added to each eigenvalue of C, >= 0.
         tfidf: (N, V) sparse rows of length 1 of the same texts, as ``st_extras.text.term_weights.character_tfidf``
@@ -99,14 +100,15 @@ def neighbor_directions(
         raise TooFewDifferentError(
             f"sentences must have at least {least} different embeddings{why}, got {len(unit)}: give more."
         )
-    others = mean_neighbors(unit, int(neighbors), None if tfidf is None else tfidf[kept.numpy()])
+    others = mean_neighbors(unit, int(neighbors), None if tfidf is None else tfidf[kept.cpu().numpy()])
     covariance = unit.T @ unit / len(unit)
     variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))
     variances = variances.clamp(min=0) + epsilon * variances.mean()
     varies = variances > MIN_RELATIVE_VARIANCE * variances[0]
     variances, axes = variances[varies], axes[:, varies]  # (R,), (D, R)
     whitener = axes * variances.rsqrt()
-    parts = torch.tensor(random.Random(seed).sample(range(len(unit)), len(unit))).tensor_split(folds)
+    order = random.Random(seed).sample(range(len(unit)), len(unit))
+    parts = torch.tensor(order, device=unit.device).tensor_split(folds)
     sums = torch.stack([(unit[rows] @ whitener).T @ (others[rows] @ whitener) for rows in parts])
     sums = (sums + sums.mT) / 2  # (F, R, R)
     eigenvalues, directions = (part.flip(-1) for part in torch.linalg.eigh(sums.sum(dim=0) / len(unit)))
@@ -135,8 +137,8 @@ def mean_neighbors(unit: Tensor, neighbors: int, tfidf: Any = None) -> Tensor:
         """Return (B, N) cosines of some rows with all, of the embeddings and of TF-IDF."""
         cosines = searched[rows] @ searched.T
         if tfidf is None:
-            return cosines, torch.zeros(())
-        return cosines, torch.from_numpy((tfidf[rows.numpy()] @ tfidf.T).toarray()).float()
+            return cosines, cosines.new_zeros(())
+        return cosines, torch.from_numpy((tfidf[rows.numpy()] @ tfidf.T).toarray()).to(cosines)
 
     some = torch.linspace(0, len(unit) - 1, min(_SPREAD_ROWS, len(unit))).long()  # evenly: the order may mean something
     scale = [1.0, 1.0] if tfidf is None else [float(part.std().clamp_min(_EQUAL)) for part in similarities(some)]
@@ -157,7 +159,7 @@ def _different_directions(embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     away = shifted.norm(dim=1) > rounding
     numbers = away.nonzero().squeeze(1)
     embeddings, searched = embeddings[away], normalize(shifted[away]).float()
-    new = torch.ones(len(searched), dtype=torch.bool)
+    new = torch.ones(len(searched), dtype=torch.bool, device=searched.device)
     for rows in row_blocks(len(searched), len(searched)):
         equal = searched[rows] @ searched[: rows.stop].T > 1 - _EQUAL
         new[rows] = ~equal.tril(rows.start - 1).any(dim=1)  # to earlier rows
@@ -175,4 +177,4 @@ def _held_out_agreement(sums: Tensor, sizes: list[int]) -> Tensor:
         directions = torch.linalg.eigh(whole - part)[1].flip(-1)  # (R, R)
         held_out.append((directions * (part @ directions)).sum(dim=0) / size)
     mean = torch.stack(held_out).mean(dim=0)
-    return torch.from_numpy(isotonic_regression(mean.numpy(), increasing=False).x.copy())
+    return torch.from_numpy(isotonic_regression(mean.cpu().numpy(), increasing=False).x.copy()).to(mean)

@@ -1,17 +1,15 @@
-"""``neighbors.md``, its picture and ``searches.md``: what they count and show, and that no text breaks them."""
+"""``neighbors.md`` and ``searches.md``: what they count and show, and that no text breaks them."""
 
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from st_extras.adaptation import neighbors
 from st_extras.adaptation.neighbors import write_neighbors, write_searches
-from tests.helpers import Recorder, cosine, draw
+from tests.helpers import cosine, draw
 
 TEXTS = [f"text {number}" for number in range(60)]
 
@@ -35,7 +33,6 @@ def tables(markdown: str) -> dict[str, list[list[str]]]:
     return found
 
 
-@pytest.mark.usefixtures("no_matplotlib")
 def test_the_changed_are_counted_and_shown(tmp_path):
     before = draw(60, 6)
     after = before + 0.3 * draw(60, 6, seed=1)
@@ -57,10 +54,8 @@ def test_the_changed_are_counted_and_shown(tmp_path):
             [TEXTS[a], f"{cosine(before[row], before[a]):.3f}", name, f"{cosine(after[row], after[b]):.3f}"]
             for a, b, name in zip(old, new, names, strict=True)
         ]
-    assert [path.name for path in tmp_path.iterdir()] == ["neighbors.md"]  # no picture without matplotlib
 
 
-@pytest.mark.usefixtures("no_matplotlib")
 def test_examples_are_sampled(tmp_path):
     pages = []
     for seed in (1, 1, 2):
@@ -69,7 +64,6 @@ def test_examples_are_sampled(tmp_path):
     assert (pages[0] == pages[1], pages[0] == pages[2], len(pages[0])) == (True, False, 7)
 
 
-@pytest.mark.usefixtures("no_matplotlib")
 def test_turned_embeddings_and_equally_near_neighbours_are_no_change(tmp_path):
     turn = torch.linalg.qr(draw(4, 4, seed=1)).Q
     write_neighbors(tmp_path, TEXTS[:6], draw(6, 4), 5 * draw(6, 4) @ turn)
@@ -96,7 +90,6 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.usefixtures("no_matplotlib")
 def test_no_text_breaks_the_page(tmp_path):
     parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
     texts = [*HOSTILE[:-1], "word " * 10_000]
@@ -113,39 +106,9 @@ def test_no_text_breaks_the_page(tmp_path):
     assert kinds <= {"text", "text_special", "strong_open", "strong_close"}
 
 
-def test_the_picture(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    drawn: list[Any] = []
-    plot = neighbors.plot_changed_neighbors
-    monkeypatch.setattr(neighbors, "plot_changed_neighbors", lambda *x, **more: drawn.append(x) or plot(*x, **more))
-    before = draw(30, 6)
-    after = before + 0.2 * draw(30, 6, seed=1)  # most texts keep their nearest neighbour
-    texts = [f"text {number} \n\ud83d 卡片" for number in range(30)]
-    write_neighbors(tmp_path, texts, before, after)
-    assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
-    assert "](neighbors.png)" in page(tmp_path)
-    ((lines, _, _, rows),) = drawn
-    assert lines == [f"text {number}   卡片" for number in range(30)]
-    assert len({*rows}) == 6
-    assert all(three_nearest(before, row)[0] != three_nearest(after, row)[0] for row in rows)
-    write_neighbors(tmp_path, texts, before, 2 * before)
-    assert "](neighbors.png)" not in page(tmp_path)
-
-
 def test_searches_show_new_first_documents(tmp_path):
     before, after = torch.tensor([[0, 1, 2], [2, 1, 0]]), torch.tensor([[1, 3, 0], [2, 0, 1]])
     assert write_searches(tmp_path, ["q", "same"], list("abcd"), before, after, 0) == 0.5
     shown = (tmp_path / "searches.md").read_text()
     assert "Of 2 queries, 1 (50%)" in shown
     assert shown.endswith("| a | b |\n| b | **new:** d |\n| c | a |\n")
-
-
-def test_the_picture_gets_what_was_before_first(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    recorder, before, after = Recorder(monkeypatch), draw(60, 6), draw(60, 6, seed=1)
-    recorder.on("st_extras.adaptation.neighbors:plot_changed_neighbors")
-    write_neighbors(tmp_path, TEXTS, before, after)
-    drawn = recorder.one("plot_changed_neighbors")
-    for name, rows in (("before", before), ("after", after)):
-        assert torch.allclose(drawn[name], torch.nn.functional.normalize(rows))
-    assert drawn["texts"] == TEXTS

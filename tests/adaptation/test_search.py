@@ -16,8 +16,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 
 from st_extras.adaptation import adapt_search, search, search_transforms
-from st_extras.adaptation.corpus import sample_texts
+from st_extras.adaptation.neighbors import write_searches
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
+from st_extras.adaptation.run import AdaptationRun, Sample, sample_texts
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
 from st_extras.encoders.passages import Passages
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask, compare_retrieval
@@ -27,7 +28,7 @@ from st_extras.search import HybridSearch
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
 from tests.adaptation.test_pseudo_relevance import QUERIES, texts
 from tests.adaptation.texts import WORDS, quiet
-from tests.helpers import Recorder, differing, snapshot, some_fast
+from tests.helpers import differing, snapshot, some_fast
 
 DOCUMENTS = texts(150, 8, seed=1)
 JUDGED = RetrievalTask(
@@ -114,7 +115,8 @@ def test_too_little_text_leaves_the_encoder_unchanged(still_encoder, tmp_path, d
     found = adapt_search(still_encoder, documents, tmp_path, queries=queries, **settings)
     assert found.reason.startswith(f"Left unchanged: {reason}")
     assert (found.chosen, found.model, found.texts.read) == (None, still_encoder, len(documents))
-    assert (found.details.bm25_weight is None) == ("embeddings" not in reason)
+    expected = HybridSearch(still_encoder, documents, queries=queries).bm25_weight
+    assert found.details.bm25_weight == pytest.approx(expected, rel=1e-4), "given queries find it all the same"
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS[:3]), still_encoder.encode(DOCUMENTS[:3]))
 
@@ -124,8 +126,8 @@ def test_keep_index_is_refused_before_all_documents_are_encoded(still_encoder, t
     still_encoder.similarity_fn_name = "dot"
     monkeypatch.setattr(search, "PART", 100, raising=False)
     encoded: list[int] = []
-    encode = search.AdaptationRun.encode
-    monkeypatch.setattr(search.AdaptationRun, "encode", lambda *a, **k: encoded.append(len(a[1])) or encode(*a, **k))
+    encode = AdaptationRun.encode
+    monkeypatch.setattr(AdaptationRun, "encode", lambda *a, **k: encoded.append(len(a[1])) or encode(*a, **k))
     with pytest.raises(ValueError, match=r"^keep_index must be False"):
         run(still_encoder, tmp_path / "out", keep_index=True)
     assert encoded == [100]
@@ -346,9 +348,13 @@ def test_documents_that_were_encoded_in_part_are_left_out():
     rows[1] = 0
     queries = torch.ones(1, 16, dtype=torch.float64)
     model = SimpleNamespace(similarity_fn_name="cosine")
-    found = search.Collection.of(model, (["q"], ["ab", "cd", "efg"]), cut, (queries, rows), None)
-    assert (found.documents, found.pieces, found.passages.first.tolist()) == (["ab", "cd"], ["a", "cd"], [0, 1, 2])
-    assert found.searched[1].shape == (2, 16)
+    sample = Sample(["ab", "cd", "efg"], 4)
+    found = search.make_collection(model, sample, ["q"], cut, queries, rows, None)
+    passages = found.passage_texts, found.passages.first.tolist()
+    assert (found.documents, *passages) == (["ab", "cd"], ["a", "cd"], [0, 1, 2])
+    assert found.embeddings[1].shape == (2, 16)
+    summary = found.summary
+    assert (summary.read, summary.sampled, summary.encoded, summary.used) == (4, 3, 2, 2)
 
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):
@@ -389,12 +395,12 @@ def test_an_encoder_for_queries_and_another_for_documents(make_encoder, tmp_path
 
 
 def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkeypatch, accepting):
-    def some_zero(*given: Any, original: Any = search.AdaptationRun.encode, **options: Any) -> Any:
+    def some_zero(*given: Any, original: Any = AdaptationRun.encode, **options: Any) -> Any:
         embeddings = original(*given, **options)
         embeddings[:2] = 0
         return embeddings
 
-    monkeypatch.setattr(search.AdaptationRun, "encode", some_zero)
+    monkeypatch.setattr(AdaptationRun, "encode", some_zero)
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen is not None
     assert found.texts.used == len(set(DOCUMENTS)) - 2
@@ -420,81 +426,62 @@ def test_encoders_that_are_refused(still_encoder, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_an_interrupted_run_encodes_nothing_again_and_ends_the_same(still_encoder, tmp_path, monkeypatch):
-    whole = run(still_encoder, tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        patch.setattr(search, "both_sides", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            run(still_encoder, tmp_path / "out")
-    resumed = run(still_encoder, tmp_path / "out", resume=True, minutes=1e-6)  # no time to encode documents
-    assert resumed.texts.used == len(DOCUMENTS)
-    assert (resumed.chosen, resumed.reason) == (whole.chosen, whole.reason)
-    assert [one.gain for one in resumed.candidates] == [one.gain for one in whole.candidates]
-    np.testing.assert_array_equal(resumed.model.encode_query(QUERIES), whole.model.encode_query(QUERIES))
-
-
 # --- settings ---
 
 
-@pytest.mark.parametrize("keep_index", [False, True])
-def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, monkeypatch, accepting, keep_index):
-    recorder = Recorder(monkeypatch)
-    recorder.on(
-        "st_extras.adaptation.run:sample_texts",
-        "st_extras.adaptation.search:both_sides",
-        "st_extras.adaptation.search:write_searches",
-        "st_extras.adaptation.search:hybrid_weight",
-        "st_extras.adaptation.search:describe_on_card",
-        "st_extras.adaptation.search_transforms:neighbor_directions",
-        "st_extras.adaptation.search_transforms:ridge_slope",
-        "st_extras.encoders.embedding_store:EmbeddingStore.encode",
-        "st_extras.text.term_weights:BM25.__init__",
-    )
-    began = time.perf_counter()
+def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, accepting, capfd):
+    """A run beside its parts, called one by one with these settings."""
+    rows: list[int] = []
+    still_encoder[0].register_forward_pre_hook(lambda _, given: rows.append(len(given[0]["input_ids"])))
     settings = {"seed": SEED, "batch_size": 5, "limit": 777, "minutes": 50, "language": "english"}
-    found = run(still_encoder, tmp_path, keep_index=keep_index, **settings)
-    sampled = recorder.one("sample_texts")
-    assert (sampled["limit"], sampled["seed"], sampled["name"]) == (777, SEED, "documents")
-    fitted = recorder.one("both_sides")
-    assert fitted["seed"] == recorder.one("neighbor_directions")["seed"] == SEED
-    assert fitted["transforms"] == (QUERIES_ALONE if keep_index else BOTH_SIDES)
-    index = recorder.one("BM25.__init__")
-    assert (sorted(index["documents"]), index["language"]) == (sorted(DOCUMENTS), "english")
-    queries, documents = recorder.calls["EmbeddingStore.encode"]
-    assert not any(one["show_progress_bar"] for one in (queries, documents))
-    assert [one["route"] for one in (queries, documents)] == ["query", "document"]
-    assert [one["batch_size"] for one in (queries, documents)] == [5, 5]
-    assert queries["deadline"] == np.inf  # they are all encoded
-    assert documents["deadline"] - began == pytest.approx(0.6 * 50 * 60, abs=60)
-    shown = recorder.one("write_searches")
-    assert shown["seed"] == SEED
-    texts = shown["queries"], shown["documents"]
-    for side, model in (("before", still_encoder), ("after", found.model)):
-        sides = (unit(model, role, of) for role, of in zip(("query", "document"), texts, strict=True))
-        assert (shown[side].numpy() == first_documents(*sides, 3)).mean() > 0.95, side
-    assert not torch.equal(shown["before"], shown["after"])
-    weighed, line = recorder.one("hybrid_weight"), recorder.one("describe_on_card")
-    for role, side in zip(("query", "document"), ("of_queries", "of_documents"), strict=True):
-        of = texts[0] if role == "query" else texts[1]
-        np.testing.assert_allclose(weighed[side], unit(found.model, role, of), atol=1e-4)
-    assert (line["documents"], line["details"].bm25_weight) == (found.texts.used, found.details.bm25_weight)
+    found = run(still_encoder, tmp_path, **settings)
+    assert (max(rows), "Encoding" in capfd.readouterr().err) == (5, False)
+    assert (found.texts.sampled, found.cut_short) == (len(DOCUMENTS), None)
+    documents = sample_texts(DOCUMENTS, 777, SEED).texts
+    queries = random.Random(0).sample(sorted(QUERIES), len(QUERIES))
+    before, after = (
+        (unit(model, "query", queries), unit(model, "document", documents)) for model in (still_encoder, found.model)
+    )
+    weight = bm25_weight(torch.from_numpy(after[0] @ after[1].T), BM25(documents, "english").scores(queries))
+    assert found.details.bm25_weight == pytest.approx(weight, rel=1e-3)
+    assert found.details.bm25_weight != pytest.approx(
+        bm25_weight(torch.from_numpy(after[0] @ after[1].T), BM25(documents).scores(queries)), rel=1e-3
+    )
+    firsts = [torch.from_numpy(first_documents(*side, 3)) for side in (before, after)]
+    assert not torch.equal(*firsts)
+    (tmp_path / "expected").mkdir()
+    write_searches(tmp_path / "expected", queries, documents, *firsts, SEED)
+    expected, shown = ((folder / "searches.md").read_text() for folder in (tmp_path / "expected", tmp_path))
+    assert shown.splitlines()[2] == expected.splitlines()[2]
+    asked = [[line for line in page.splitlines() if line.startswith("**Query")] for page in (expected, shown)]
+    assert asked[0] == asked[1]
     by_stems = f'cosine + {found.details.bm25_weight:.4g} x BM25 with language="english".'
+    assert f"from {len(DOCUMENTS)} documents and 40 queries" in (tmp_path / "README.md").read_text()
     assert by_stems in (tmp_path / "README.md").read_text()
-    if keep_index:
-        stored = unit(still_encoder, "document", texts[1])
-        for call in recorder.calls["ridge_slope"]:
-            np.testing.assert_allclose(call["rows"], stored, atol=1e-5)
 
 
-def test_judged_documents_are_encoded_whatever_the_time(still_encoder, tmp_path, monkeypatch):
-    recorder = Recorder(monkeypatch)
-    recorder.on("st_extras.encoders.embedding_store:EmbeddingStore.encode")
-    run(still_encoder, tmp_path, dev=JUDGED)
-    calls = recorder.calls["EmbeddingStore.encode"]
-    assert [one["deadline"] < np.inf for one in calls] == [False, True, False, False]
-    assert list(calls[2]["texts"]) == QUERIES[:8]
-    assert list(calls[3]["texts"]) == list(JUDGED.documents.values())
+def test_queries_and_judged_documents_are_encoded_whatever_the_time(still_encoder, tmp_path, monkeypatch, capfd):
+    """Each batch takes a second; the documents have 60 % of 4 of them, one of which the queries take."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("st_extras.adaptation.run.PART", 50)
+
+    def tick(*_: Any) -> None:
+        clock[0] += 1
+
+    still_encoder[0].register_forward_pre_hook(tick)
+    options = {"minutes": 4 / 60, "batch_size": 50, "dev": JUDGED, "show_progress_bar": True}
+    with pytest.raises(ValueError, match=r"^minutes must be enough to encode 100 texts, got 0\.03"):
+        run(still_encoder, tmp_path, **{**options, "minutes": 2 / 60})
+    clock[0] = 0.0
+    found = run(still_encoder, tmp_path, **options)
+    assert (found.texts.sampled, found.texts.encoded, found.details.queries) == (150, 100, 40)
+    assert found.cut_short == "Cut short by its minutes: 100 of 150 texts were encoded."
+    evaluator = RetrievalEvaluator(JUDGED)
+    assert found.details.dev == pytest.approx(100 * evaluator(still_encoder)["cosine_ndcg@10"])
+    shown = capfd.readouterr().err
+    for label in ("Encoding queries:", "Encoding documents:", "Encoding judged queries:", "Encoding judged documents:"):
+        assert label in shown
 
 
 def test_a_weight_is_that_of_all_documents_or_none(still_encoder, tmp_path, accepting):

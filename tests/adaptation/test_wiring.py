@@ -1,137 +1,147 @@
-"""Each setting of ``adapt`` reaches what it is for: every call below it is recorded, with its arguments by name.
+"""Each setting of ``adapt`` reaches what it is for: a run beside its parts, called one by one with these settings.
 
-Seed, deadline, batch size and limit are handed from part to part, and a part that gets another one still works.
+Seed, limit, time and size of a batch are handed from part to part, and a part that gets another one still works.
 """
 
-import dataclasses
 import time
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import torch
+from sentence_transformers import SentenceTransformer
 
-from st_extras.adaptation import AdaptationOptions, adapt
+from st_extras.adaptation import CANDIDATES, AdaptationOptions, adapt
+from st_extras.adaptation.neighbors import write_neighbors
+from st_extras.adaptation.run import sample_texts
 from st_extras.adaptation.transforms import STRENGTHS
-from st_extras.evaluation import LabeledTextEvaluator
-from st_extras.evaluation.geometry import unrelated_cosines
-from tests.adaptation.texts import DEV, TEXTS
-from tests.helpers import Recorder
+from st_extras.evaluation import LabelFreeComparison, label_scores
+from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
+from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.samples import graded_pairs
+from st_extras.spearman import spearman_of_pairs
+from st_extras.text.term_weights import character_tfidf, near_duplicate_share
+from tests.adaptation.texts import DEV, TEXTS, quiet, topical
 
-pytestmark = pytest.mark.usefixtures("without_picture")
 OPTIONS = AdaptationOptions(minutes=20, limit=520, batch_size=7, seed=5, show_progress_bar=False)
 """None of them is a default."""
 
 
-@pytest.fixture
-def recorder(monkeypatch):
-    recorder = Recorder(monkeypatch)
-    recorder.on(
-        "st_extras.adaptation.run:sample_texts",
-        "st_extras.adaptation.run:check_known",
-        "st_extras.encoders.embedding_store:EmbeddingStore.encode",
-        "st_extras.adaptation.domain:split_corpus",
-        "st_extras.adaptation.corpus:near_duplicate_share",
-        "st_extras.adaptation.domain:unrelated_cosines",
-        "st_extras.adaptation.domain:neighbor_directions",
-        "st_extras.adaptation.domain:character_tfidf",
-        "st_extras.adaptation.domain:CandidateScores.__init__",
-        "st_extras.adaptation.domain:choose",
-        "st_extras.adaptation.domain:add_linear",
-        "st_extras.adaptation.domain:card_line",
-        "st_extras.adaptation.domain:write_neighbors",
-        "st_extras.adaptation.domain:moved_threshold",
-        "st_extras.evaluation.label_free:LabelFreeComparison.__init__",
-        "st_extras.adaptation.run:OutputFolder.__init__",
-        "st_extras.adaptation.run:OutputFolder.save",
-    )
+def encoded(model: SentenceTransformer, texts: list[str]) -> torch.Tensor:
+    found: torch.Tensor = model.encode(texts, batch_size=7, convert_to_tensor=True).double()
+    return found
+
+
+def rows_of_passes(model: SentenceTransformer) -> list[int]:
+    """A list that gets the number of rows of each pass of the encoder from now on."""
+    rows: list[int] = []
+    model[0].register_forward_pre_hook(lambda _, given: rows.append(len(given[0]["input_ids"])))
+    return rows
+
+
+def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
+    """With a strength, so that all is computed, whatever the scores of a random encoder are."""
     monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
-    return recorder
-
-
-def test_without_labels(still_encoder, tmp_path, recorder, monkeypatch):
-    """With a strength, so that all is called, whatever the scores of a random encoder are."""
     monkeypatch.setattr("st_extras.adaptation.domain.SMALLEST_GENERAL_SCORE", -200.0)
-    began = time.perf_counter()
-    found = adapt(still_encoder, iter(TEXTS), tmp_path / "out", strength="gentle", threshold=0.6, options=OPTIONS)
-    calls = recorder.calls
-    sampled = recorder.one("sample_texts")
-    assert (sampled["limit"], sampled["seed"], found.texts.sampled) == (520, 5, 520)
-    texts = recorder.one("split_corpus")["sample"].texts
-    assert recorder.one("check_known")["texts"] == texts
-    assert [call["batch_size"] for call in calls["EmbeddingStore.encode"]] == [7] * len(calls["EmbeddingStore.encode"])
-    assert not any(call["show_progress_bar"] for call in calls["EmbeddingStore.encode"])
-    of_sample, of_general = calls["EmbeddingStore.encode"]
-    assert of_sample["texts"] == texts
-    assert 11.9 < (of_sample["deadline"] - began) / 60 < 12.1  # 60 % of 20 minutes
-    assert of_general["deadline"] == float("inf")
-    assert len(of_general["texts"]) == 600
+    rows = rows_of_passes(still_encoder)
+    found = adapt(still_encoder, iter(TEXTS), tmp_path / "out", strength="whitening", threshold=0.6, options=OPTIONS)
+    assert max(rows) == 7
+    assert "Encoding" not in capfd.readouterr().err
+    texts = sample_texts(TEXTS, 520, 5).texts
     held_out, fitting = texts[:104], texts[104:]
-    compared = recorder.one("LabelFreeComparison.__init__")
-    assert (compared["seed"], list(compared["texts"])) == (5, held_out)
-    assert recorder.one("character_tfidf")["texts"] == fitting
-    assert (recorder.one("neighbor_directions")["seed"], len(recorder.one("neighbor_directions")["embeddings"])) == (
-        5,
-        416,
-    )
-    assert recorder.one("choose")["wanted"] == STRENGTHS["gentle"]
-    shown = recorder.one("write_neighbors")
-    assert (shown["seed"], shown["texts"], shown["folder"]) == (5, held_out, tmp_path / "out.unfinished" / "model")
-    assert shown["before"] is compared["base"]
-    moved = recorder.one("moved_threshold")
-    assert (moved["threshold"], moved["before"] is shown["before"], moved["after"] is shown["after"]) == (
-        0.6,
-        True,
-        True,
-    )
-    assert recorder.one("near_duplicate_share")["texts"] == held_out
-    marked = [call["x"] for call in calls["unrelated_cosines"]]
-    assert [marked[0] is shown["before"], marked[1] is shown["after"]] == [True, True]
-    assert found.details.unrelated_before == unrelated_cosines(shown["before"])
-    assert found.details.unrelated_after == unrelated_cosines(shown["after"])
-    line, chosen = recorder.one("card_line"), next(one for one in found.candidates if one.name == found.chosen)
-    assert (line["name"], line["fitting"], line["points"]) == (found.chosen, 416, found.details.expected_points)
-    assert (line["before"], line["after"]) == (found.details.general, chosen.general)
-    assert line["before"] != line["after"]
-    assert recorder.one("add_linear")["model"] is still_encoder
-    assert recorder.one("OutputFolder.save")["model"] is found.model
-    asked = recorder.one("OutputFolder.__init__")
-    assert (asked["output"], asked["resume"], asked["overwrite"]) == (tmp_path / "out", False, False)
+    summary = found.texts
+    assert (summary.read, summary.sampled, summary.encoded, summary.used, summary.held_out) == (600, 520, 520, 520, 104)
+    assert summary.near_duplicates == near_duplicate_share(held_out)
+    assert found.cut_short is None
+
+    embeddings = encoded(still_encoder, texts)
+    tfidf = character_tfidf(fitting)
+    matrices = [
+        CANDIDATES[3].affine(neighbor_directions(embeddings[104:], tfidf=tfidf, seed=seed)).matrix.float()
+        for seed in (5, 42)
+    ]
+    dense = found.model[2].linear
+    torch.testing.assert_close(dense.weight.detach().T, matrices[0])
+    assert (matrices[1] - matrices[0]).abs().max() > 1e-3, "another seed is seen"
+    directions = neighbor_directions(embeddings[104:], tfidf=tfidf, seed=5)
+    comparison = LabelFreeComparison(held_out, embeddings[:104], seed=5)
+    first, second, grades = graded_pairs()
+    pairs = encoded(still_encoder, [*first, *second])
+    assert found.details.general == pytest.approx(spearman_of_pairs(pairs, grades))
+    for one, result in zip(CANDIDATES, found.candidates, strict=True):
+        transform = one.affine(directions)
+        score = comparison.compare(transform.apply(embeddings[:104]))
+        assert (result.gain, result.low, result.high) == pytest.approx((score.gain, score.low, score.high))
+        assert result.general == pytest.approx(spearman_of_pairs(transform.apply(pairs), grades))
+    assert (found.chosen, found.details.confirmed_share) == (STRENGTHS["whitening"], comparison.confirmed_share)
+
+    before, after = embeddings[:104], CANDIDATES[3].affine(directions).apply(embeddings[:104])
+    assert found.details.changed == write_neighbors(tmp_path, held_out, before, after, seed=5)
+    page = (tmp_path / "out" / "neighbors.md").read_text()
+    assert page == (tmp_path / "neighbors.md").read_text()
+    write_neighbors(tmp_path, held_out, before, after, seed=42)
+    assert page != (tmp_path / "neighbors.md").read_text(), "another seed is seen"
+    for marks, side in ((found.details.unrelated_before, before), (found.details.unrelated_after, after)):
+        for n, values in unrelated_cosines(side).items():
+            assert marks[n] == pytest.approx(values)
+    moved = moved_threshold(0.6, before, after)
+    assert (found.details.threshold.above, found.details.threshold.after) == (moved.above, pytest.approx(moved.after))
+    general = f"{found.details.general:.2f} -> {found.chosen_result.general:.2f}"
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"{found.chosen}: computed from 416 unlabelled texts of a domain" in card
+    assert f", general English pairs {general} (" in card
 
 
 @pytest.mark.usefixtures("few_general_pairs")
-def test_with_labels(still_encoder, tmp_path, recorder):
-    found = adapt(
-        still_encoder,
-        [*TEXTS, *DEV.texts],
-        tmp_path / "out",
-        dev=DEV,
-        max_general_loss=3.5,
-        options=dataclasses.replace(OPTIONS, limit=800),
-    )
-    assert "LabelFreeComparison.__init__" not in recorder.calls
-    assert not set(recorder.one("split_corpus")["sample"].texts) & set(DEV.texts)
-    assert recorder.one("CandidateScores.__init__")["max_general_loss"] == found.details.max_general_loss == 3.5
-    assert recorder.one("choose")["wanted"] is None
-    assert found.details.dev == pytest.approx(
-        100 * LabeledTextEvaluator(DEV.texts, DEV.labels)(still_encoder)["mean"], abs=0.01
-    )
-    _, of_dev, _ = recorder.calls["EmbeddingStore.encode"]
-    assert (list(of_dev["texts"]), of_dev["deadline"]) == (list(DEV.texts), float("inf"))
+def test_with_labels(still_encoder, tmp_path, capfd):
+    """Texts that choose are not fitted on; the bars say what is encoded."""
+    options = AdaptationOptions(limit=800, seed=5)
+    texts = [*TEXTS, *DEV.texts]
+    found = adapt(still_encoder, texts, tmp_path / "out", dev=DEV, max_general_loss=3.5, options=options)
+    kept = [text for text in sample_texts(texts, 800, 5).texts if text not in DEV.texts]
+    assert (found.texts.read, found.texts.sampled, found.details.max_general_loss) == (800, 600, 3.5)
+    assert (found.details.confirmed_share, found.details.expected_points) == (None, None)
+    embeddings = encoded(still_encoder, kept)
+    transform = CANDIDATES[0].affine(neighbor_directions(embeddings[120:], tfidf=character_tfidf(kept[120:]), seed=5))
+    dev = encoded(still_encoder, DEV.texts)
+    base, after = (100 * label_scores(rows, DEV.labels)["mean"] for rows in (dev, transform.apply(dev)))
+    assert found.details.dev == pytest.approx(base)
+    gentlest = found.candidates[0]
+    assert (gentlest.gain, gentlest.low, gentlest.high) == (pytest.approx(after - base), None, None)
+    shown = capfd.readouterr().err
+    for label in ("Encoding:", "Encoding the development set:", "Encoding 30 pairs of general English:"):
+        assert label in shown
 
 
-@pytest.mark.parametrize(("resume", "overwrite"), [(True, False), (False, True)])
-def test_what_may_happen_to_the_folder(still_encoder, tmp_path, recorder, monkeypatch, resume, overwrite):
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+def test_a_run_that_its_minutes_cut_short_says_so_first(still_encoder, tmp_path, monkeypatch):
+    """Each batch takes a second: of 1,200 texts in parts of 500, two parts begin within 60 % of 20 seconds."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
-    with monkeypatch.context() as patch:
-        patch.setattr("st_extras.adaptation.domain.split_corpus", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            adapt(still_encoder, TEXTS, tmp_path / "out", options=AdaptationOptions(show_progress_bar=False))
-    recorder.calls.clear()
-    options = AdaptationOptions(resume=resume, overwrite=overwrite, minutes=1e-6, show_progress_bar=False)
-    no_time = pytest.raises(ValueError, match=r"^minutes must be enough") if overwrite else nullcontext()
-    with no_time:  # where what was stored is gone
-        adapt(still_encoder, TEXTS, tmp_path / "out", options=options)
-    asked = recorder.one("OutputFolder.__init__")
-    assert (asked["resume"], asked["overwrite"]) == (resume, overwrite)
+    def tick(*_: Any) -> None:
+        clock[0] += 1
+
+    still_encoder[0].register_forward_pre_hook(tick)
+    texts = topical(1200).texts
+    monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 1.1)
+    found = adapt(still_encoder, texts, tmp_path / "out", **quiet(minutes=20 / 60, batch_size=50))
+    assert (found.texts.sampled, found.texts.encoded, found.texts.used) == (1200, 1000, 1000)
+    first, second, *_ = str(found).splitlines()
+    assert first == found.cut_short == "Cut short by its minutes: 1,000 of 1,200 texts were encoded."
+    assert second == found.reason
+    assert found.as_json()["cut_short"] == first
+    found = adapt(still_encoder, texts, tmp_path / "whole", **quiet(batch_size=50))
+    assert (found.texts.encoded, found.cut_short) == (1200, None)
+
+
+def test_only_an_earlier_result_is_replaced_and_only_with_overwrite(still_encoder, tmp_path):
+    for overwrite in (False, True):
+        (tmp_path / f"{overwrite}").mkdir()
+        (tmp_path / f"{overwrite}" / "mine.txt").write_text("mine")
+        with pytest.raises(ValueError, match=r"^output must"):
+            adapt(still_encoder, TEXTS, tmp_path / f"{overwrite}", **quiet(overwrite=overwrite))
+    few = adapt(still_encoder, TEXTS[:9], tmp_path / "out", **quiet())
+    with pytest.raises(ValueError, match=r"^output must"):
+        adapt(still_encoder, TEXTS[:8], tmp_path / "out", **quiet())
+    adapt(still_encoder, TEXTS[:8], tmp_path / "out", **quiet(overwrite=True))
+    assert few.texts.read == 9
+    assert '"read": 8' in (tmp_path / "out" / "adaptation.json").read_text()

@@ -8,7 +8,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Router
 
-from st_extras.adaptation.corpus import sample_texts
+from st_extras.adaptation.run import sample_texts
 from st_extras.cli.console import threshold_line
 from st_extras.evaluation import LabelFreeComparison, unrelated_pairs
 from st_extras.evaluation.geometry import MovedThreshold, moved_threshold, unrelated_cosines

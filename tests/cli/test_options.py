@@ -87,7 +87,7 @@ OTHERS = frozenset(
 CALLED = LOSSES
 """What an objective calls."""
 READ = "--column body"
-RUN = f"{READ} -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --resume --overwrite --quiet"
+RUN = f"{READ} -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --overwrite --quiet"
 
 LINES: dict[str, dict[str, dict[str, Any]]] = {
     f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --batch-size 7"
@@ -243,6 +243,7 @@ def calls(run, monkeypatch):
     )
     on("st_extras.encoders.loading:with_modules", lambda model, modules: modules)
     on("st_extras.training:check_output")
+    on("st_extras.files:check_output")
     on("st_extras.training.checkpoints:check_places")
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     on("st_extras.training:train_encoder", lambda model, loss, **_: (loss(model), run)[1])
@@ -251,12 +252,12 @@ def calls(run, monkeypatch):
         on(f"st_extras.losses:{name}.__init__")
     on("st_extras.losses:epochs_to_steps", 1)
     # adaptation and search
-    texts, details = adaptation.TextSummary(1, 1, 1, 0, 1.0), adaptation.DomainDetails(2.0)
+    texts, details = adaptation.TextSummary(1, 1, 1, 1, 0, 1.0), adaptation.DomainDetails(2.0)
     left: Any = functools.partial(adaptation.Adaptation, None, None, "Left unchanged: too few.", "", [], texts)
     on("st_extras.adaptation:adapt", left(details, 1.0))
     on("st_extras.adaptation:adapt_search", left(adaptation.SearchDetails(1, True), 1.0))
-    on("st_extras.adaptation.pseudo_relevance:search_queries", QUERIES)
-    on("st_extras.adaptation.corpus:sample_texts", adaptation.corpus.Sample(["a"] * 50, 50))
+    on("st_extras.adaptation.search:search_queries", QUERIES)
+    on("st_extras.adaptation.run:sample_texts", adaptation.run.Sample(["a"] * 50, 50))
     on("st_extras.samples:write_samples", [Path("there/text.txt")])
     found = SimpleNamespace(model=Model("enc", {}), bm25_weight=0.1, language=None)
     found.search = calls.note("search", lambda queries, top_k: None, lambda queries, **_: [[] for _ in queries])
@@ -337,11 +338,11 @@ def test_defaults_are_those_of_python(run, calls, line):
             assert default is inspect.Parameter.empty or arguments[name] in (default, {}), (call, name)
 
 
-@pytest.mark.parametrize(("command", "job"), [("adapt", "adapt"), ("adapt-search", "adapt_search")])
-def test_the_output_is_checked_for_the_job_that_will_save_there(run, calls, command, job):
-    found = ran(run, calls, f"{command} enc text.csv -o there --resume --overwrite").seen
+@pytest.mark.parametrize("command", ["adapt", "adapt-search"])
+def test_the_output_is_checked_as_the_job_will_save_there(run, calls, command):
+    found = ran(run, calls, f"{command} enc text.csv -o there --overwrite").seen
     checked = [given for call, given in found if call == "check_output"]
-    assert checked == [{"output": Path("there"), "job": job, "resume": True, "overwrite": True}]
+    assert checked == [{"output": Path("there"), "overwrite": True}]
 
 
 def test_the_warm_up_follows_text_and_batch_size(run, calls):
