@@ -98,7 +98,7 @@ def files_of_folder(folder: Path) -> list[Path]:
     files.sort()
     if not files:
         raise ValueError(f"'{folder}' is a folder without {', '.join(_TEXTS)} files: give files.")
-    return _of_one_kind(files, others, str(folder), f"such as '{folder}/**/*{{}}'")
+    return _of_one_kind(files, others, str(folder))
 
 
 def files_of_pattern(pattern: str) -> list[Path]:
@@ -112,20 +112,24 @@ def files_of_pattern(pattern: str) -> list[Path]:
     files = sorted(file for file in map(Path, glob(pattern, recursive=True)) if file.is_file())
     if not files:
         raise ValueError(f"There is no file that matches {pattern!r}.")
-    known = {file for file in files if stem_of(file, KINDS)} or {*files}
-    others = [file for file in files if file not in known]
-    return _of_one_kind(sorted(known), others, pattern, "ending in *{}")
+    known = {file for file in files if stem_of(file, KINDS)} or {file for file in files if not is_copy(file)}
+    others = [file for file in files if file not in known] if known else []
+    return _of_one_kind(sorted(known) or files, others, pattern)
 
 
-def _of_one_kind(files: list[Path], others: list[Path], where: str, example: str) -> list[Path]:
+def _of_one_kind(files: list[Path], others: list[Path], where: str) -> list[Path]:
     """Return ``files`` if they are of one kind; the log has the number of the others, if there are any."""
     first = {file_kind(file)[0]: file for file in reversed(files)}
     if len(first) > 1:
         counts = Counter(file_kind(file)[0] for file in files).most_common()
         got = " and ".join(f"{count:,} {kind} (such as {first[kind]})" for kind, count in counts)
+        most = [file for file in files if file_kind(file)[0] == counts[0][0]]
+        endings = sorted({"".join(file.suffixes[-1 - bool(file_kind(file)[1]) :]) for file in most})
+        root = Path(where if Path(where).is_dir() else "")
+        patterns = [repr(str(root / "**" / f"*{ending}")) for ending in endings]
         raise ValueError(
-            f"{where!r} must stand for files of one kind, got {got}: give a pattern of those to read, "
-            f"{example.format(counts[0][0])}."
+            f"{where!r} must stand for files of one kind, got {got}: give patterns of those to read, such as "
+            f"{' and '.join(patterns)}."
         )
     plain: dict[Path, Path] = {}
     for file in files:

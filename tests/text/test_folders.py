@@ -155,9 +155,16 @@ def test_markdown_beside_another_kind_is_never_left_out_without_a_word(tmp_path,
         )
         with pytest.raises(ValueError, match=message) as caught:
             read(source)
-    assert str(caught.value).endswith("give a pattern of those to read, ending in *.md.")
-    with pytest.raises(ValueError, match=r"such as '.*/\*\*/\*\.md'\.$"):
+    assert str(caught.value).endswith("give patterns of those to read, such as '**/*.markdown' and '**/*.md'.")
+    with pytest.raises(ValueError, match=r"such as '/.*/\*\*/\*\.markdown' and '/.*/\*\*/\*\.md'\.$") as caught:
         read(tmp_path)
+    assert len([*read([one.strip("'.") for one in str(caught.value).split("such as ")[-1].split(" and ")])]) == 3
+
+
+def test_a_copy_of_a_file_of_unknown_kind_is_left_out_of_a_pattern(tmp_path):
+    for name in ("a.en", "a.en~", "b.en.bak"):
+        write(tmp_path / name, "one")
+    assert read_sentences(f"{tmp_path}/*") == ["one"]
 
 
 def test_files_of_other_kinds_in_a_folder_are_counted(tmp_path, caplog):
