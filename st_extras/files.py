@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from st_extras.checks import check_bool, shown
-from st_extras.functional import finite_rows
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 FILES = "st_extras_files.json"
@@ -398,6 +398,8 @@ def write_tensors(
     Raises:
         OSError: if the file cannot be written; it names the file.
     """
+    from safetensors.torch import save_file
+
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path) as partial:
         save_file(stored, partial, {**(metadata or {}), _CHECKSUM: _tensor_digest(stored)})
@@ -449,6 +451,8 @@ def _difference(
     metadata: Mapping[str, str],
 ) -> str | None:
     """Return what is wrong with the content of a file; None if nothing is."""
+    from st_extras.functional import finite_rows
+
     for name, value in metadata.items():
         if found.get(name) != value:
             return f"the {name} {shown(found.get(name))} instead of {value!r}"
@@ -475,6 +479,8 @@ def _difference(
 
 
 def _tensor_digest(tensors: Mapping[str, Tensor]) -> str:
+    import torch
+
     contents: list[str | bytes | memoryview] = []
     for name in sorted(tensors):
         contents += [name, tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data]

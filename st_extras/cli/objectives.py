@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from st_extras.checks import check_choice
+from st_extras.checks import check_choice, shown
 from st_extras.cli import options
 from st_extras.cli.console import print_line
 
@@ -29,13 +31,26 @@ _FURTHER = {"slt-fai": ("base_loss",), "paser": ("kinds", "language", "top_k")}
 _COUNTED = 100_000  # sentences at most, so that a large corpus does not hold up a training
 
 
+def check_objective(value: str) -> str:
+    """Return the name of an objective, or of a class of the user's own as module:Class, which is not imported yet.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    module, colon, name = value.partition(":")
+    if colon and all(part.isidentifier() for part in (*module.split("."), name)):
+        return value
+    if value not in LOSSES:
+        raise ValueError(f"objective must be one of {', '.join(LOSSES)}, or module:Class, got {shown(value)}.")
+    return value
+
+
 def loss_settings(objective: str, pairs: Sequence[str]) -> dict[str, Any]:
     """Return the settings of an objective from the values of ``--set``, each NAME=VALUE.
 
     Raises:
-        ValueError: if there is no such objective or setting.
+        ValueError: if there is no such class or setting.
     """
-    check_choice("objective", objective, tuple(LOSSES))
     settings = options.parse_settings("--set", pairs, _loss_class(objective), also=_FURTHER.get(objective, ()))
     if "base_loss" in settings:
         bases = tuple(name for name in LOSSES if name not in _FURTHER)
@@ -100,6 +115,16 @@ def make_loss(
 
 
 def _loss_class(name: str) -> type[nn.Module]:
+    """Return the class of an objective, or the one that module:Class names."""
     from st_extras import losses
 
-    return getattr(losses, LOSSES[name])  # type: ignore[no-any-return]
+    if name in LOSSES:
+        return getattr(losses, LOSSES[name])  # type: ignore[no-any-return]
+    module, _, class_name = name.partition(":")
+    if "" not in sys.path:  # the user's file lies where the command is run
+        sys.path.insert(0, "")
+    try:
+        found: type[nn.Module] = getattr(importlib.import_module(module), class_name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"objective must name a class that can be imported, got {name!r}: {error}.") from None
+    return found

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+import signal
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from st_extras.checks import shown
 from st_extras.cli import objectives, options
-from st_extras.cli.console import print_line, print_result, shows_bars
+from st_extras.cli.console import counted, print_line, print_result, shows_bars, speaks
 from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
@@ -16,14 +20,30 @@ if TYPE_CHECKING:
 
 _GOOD = 70.0
 """On the packaged pairs, Spearman correlation times 100: training on sentences alone mostly harms such an encoder."""
-_OPTIMIZER = "Optimizer"
-_MEMORY = "Memory and speed"
-"""Sections of the help."""
+_OF_TRAIN_ENCODER = ("loss_learning_rate", "patience", "lora")
+"""Settings of ``--trainer`` that ``train_encoder`` has beside those of the trainer."""
+_ELSEWHERE = {
+    "per_device_train_batch_size": "--batch-size",
+    "learning_rate": "--lr",
+    "max_steps": "--steps",
+    "eval_steps": "--eval-steps",
+    "seed": "--seed",
+    "output_dir": "--output",
+    "resume_from_checkpoint": "--resume",
+    "disable_tqdm": "--quiet",
+}
+"""Settings of the trainer that have an option of their own."""
 
 
 def train(
     context: typer.Context,
-    objective: Annotated[str, typer.Argument(help=f"What to train with: {', '.join(objectives.LOSSES)}.")],
+    objective: Annotated[
+        str,
+        typer.Argument(
+            help=f"What to train with: {', '.join(objectives.LOSSES)}, or a loss of your own as module:Class.",
+            callback=objectives.check_objective,
+        ),
+    ],
     encoder: options.Encoder,
     text: options.Text,
     output: options.Output,
@@ -33,33 +53,29 @@ def train(
     ] = None,
     dev: Annotated[
         str | None,
-        typer.Option(help='Labelled pairs to choose the best weights by: STS source (folder, table or "hub").'),
+        typer.Option(
+            help="Labelled pairs to choose the best weights by: a table with columns score, sentence1, sentence2, a "
+            'folder with STS-B dev, or "hub".'
+        ),
     ] = None,
-    dev_set: options.DevSet = None,
     set_: options.Setting = None,
+    trainer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VALUE, a field of SentenceTransformerTrainingArguments such as num_train_epochs=3, bf16=true or "
+            "gradient_checkpointing=true, or loss_learning_rate, patience (evaluations without improvement) or lora "
+            "(rank of adapters; try 16); repeatable.",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Sentences per step.", min=1)] = 64,
     learning_rate: Annotated[
         float,
         typer.Option("--learning-rate", "--lr", help="Initial learning rate; decays linearly to 0."),
     ] = 3e-5,
-    loss_learning_rate: Annotated[
-        float | None,
-        typer.Option(
-            "--loss-learning-rate",
-            "--loss-lr",
-            help="Initial learning rate of the loss's own parameters (decoder, head); default: --lr.",
-            rich_help_panel=_OPTIMIZER,
-        ),
-    ] = None,
-    max_steps: Annotated[int, typer.Option("--steps", help="Number of optimizer steps; -1: train for --epochs.")] = -1,
-    epochs: Annotated[float, typer.Option(help="Passes over the text, if --steps is -1.")] = 1.0,
-    eval_steps: Annotated[
-        int, typer.Option(help="Steps between evaluations and checkpoints.", min=1, rich_help_panel=_OPTIMIZER)
-    ] = 125,
-    patience: Annotated[
-        int | None,
-        typer.Option(help="Stop after N evaluations in a row without improvement.", min=1, rich_help_panel=_OPTIMIZER),
-    ] = None,
+    max_steps: Annotated[
+        int, typer.Option("--steps", help="Number of optimizer steps; -1: train for one pass over the text.")
+    ] = -1,
+    eval_steps: Annotated[int, typer.Option(help="Steps between evaluations and checkpoints.", min=1)] = 125,
     max_seq_length: Annotated[
         int | None,
         typer.Option(
@@ -68,33 +84,13 @@ def train(
             rich_help_panel=options.ENCODER,
         ),
     ] = None,
-    pooling: Annotated[
-        Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"] | None,
-        typer.Option(help="Default: the encoder's own.", rich_help_panel=options.ENCODER),
-    ] = None,
     layers: Annotated[
         int | None,
         typer.Option(help="Number of layers to keep, from the first.", min=1, rich_help_panel=options.ENCODER),
     ] = None,
-    dropout: Annotated[
-        float | None,
-        typer.Option(
-            help="Dropout to train with, such as 0.1; default: the encoder's own.", rich_help_panel=options.ENCODER
-        ),
-    ] = None,
-    prompt_template: Annotated[
-        str | None,
-        typer.Option(
-            help="Text around every sentence, with one {} for the sentence; for decoders.",
-            callback=options.check_text,
-            rich_help_panel=options.ENCODER,
-        ),
-    ] = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        typer.Option(
-            help="What the weights are loaded as; default: what they were saved as.", rich_help_panel=options.ENCODER
-        ),
+    pooling: Annotated[
+        Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"] | None,
+        typer.Option(help="Default: the encoder's own.", rich_help_panel=options.ENCODER),
     ] = None,
     seed: Annotated[
         int,
@@ -105,25 +101,13 @@ def train(
             rich_help_panel=options.RUNNING,
         ),
     ] = 42,
-    bf16: Annotated[bool, typer.Option(help="Use bfloat16 autocast.", rich_help_panel=_MEMORY)] = False,
-    lora: Annotated[
-        int | None,
-        typer.Option(
-            help="Train LoRA adapters of rank N and merge them at the end; try 16. Needs peft.",
-            rich_help_panel=options.ENCODER,
-        ),
-    ] = None,
-    gradient_checkpointing: Annotated[
-        bool,
-        typer.Option(
-            "--gradient-checkpointing",
-            help="Save memory by computing activations twice.",
-            rich_help_panel=_MEMORY,
-        ),
-    ] = False,
     resume: Annotated[
         bool,
-        typer.Option(help="Continue from the last checkpoint in --output.", rich_help_panel=options.RUNNING),
+        typer.Option(
+            "--resume",
+            help="Continue an interrupted training from its last checkpoint; the other options must be the same.",
+            rich_help_panel=options.RUNNING,
+        ),
     ] = False,
     overwrite: options.Overwrite = False,
     quiet: options.Quiet = False,
@@ -141,79 +125,109 @@ def train(
     --set gives any argument of the loss, such as --set mini_batch_size=64 for large batches in little memory;
     for slt-fai base_loss names another objective; paser also takes top_k (phrases per sentence), language (of RAKE's
     stop words) or kinds=NP+VP (phrases by NLTK's tagger instead).
+
+    Ctrl-C and SIGTERM end a training so that --resume continues it.
     """
+    from st_extras.evaluation import load_sts
+    from st_extras.files import check_output
+    from st_extras.text.corpus import stream_sentences
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    if speaks():  # of several processes, the first may begin to write before another one looks
+        check_output(output, overwrite=overwrite or resume)
+    options.check_column(context, text)
+    options.refuse_refined(encoder)
+    stream = stream_sentences(text, column=column, limit=limit)
+    pairs = None if dev is None else load_sts(dev_name(None, dev), dev)
+
+    # What follows imports torch, which takes seconds: a wrong file or column has been named by now.
     from datasets import disable_progress_bars
 
-    from st_extras import evaluation
     from st_extras.encoders import load_encoder
-    from st_extras.text.corpus import stream_sentences
+    from st_extras.evaluation import STSEvaluator
     from st_extras.training import train_encoder
     from st_extras.training.checkpoints import check_places
 
     check_places(output, resume=resume, overwrite=overwrite)
     settings = objectives.loss_settings(objective, set_ or ())
-    if dev is None:
-        options.refuse_unread(context, "needs --dev", "dev_set")
-    if max_steps != -1:
-        options.refuse_unread(context, "does not go with --steps: train for one of them", "epochs")
-    options.check_column(context, text)
-    options.refuse_refined(encoder)
-    stream = stream_sentences(text, column=column, limit=limit)
-    evaluator: Any = None
-    if dev is not None:
-        evaluator = evaluation.sts_evaluator(dev_name(dev_set, dev), dev)
-    model = load_encoder(
-        encoder,
-        pooling=pooling,
-        layers=layers,
-        max_seq_length=max_seq_length,
-        dropout=dropout,
-        prompt_template=prompt_template,
-        dtype=dtype,
-    )
+    arguments = trainer_settings(trainer or ())
     sentences = list(stream)
+    model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_seq_length)
     if not shows_bars(quiet, as_json):
         disable_progress_bars()
     rows = objectives.training_rows(objective, settings, model, sentences, seed)
     if not as_json:
         _print_before(sentences, model, chooses=dev is not None)
-    memory: dict[str, Any] = {"gradient_checkpointing": True} if gradient_checkpointing else {}
-    run = train_encoder(
+    result = train_encoder(
         model,
         lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
         rows,
         output,
-        evaluator=evaluator,
+        evaluator=None if pairs is None else STSEvaluator([pairs]),
         batch_size=batch_size,
         learning_rate=learning_rate,
-        loss_learning_rate=loss_learning_rate,
         max_steps=max_steps,
-        epochs=epochs,
         eval_steps=eval_steps,
-        patience=patience,
         seed=seed,
-        bf16=bf16,
-        lora=lora,
         no_duplicates=objective != "paser",
         resume=resume,
         overwrite=overwrite,
         show_progress_bar=shows_bars(quiet, as_json),
-        **memory,
+        **arguments,
     )
-    report = {"steps": run.steps, "best_step": run.best_step, "curve": [list(point) for point in run.curve]}
-    kept = f"{run.steps} steps"
-    if run.best is not None:
-        kept = f"weights of step {run.best_step} of {run.steps}"
-        kept += f" ({run.metric}: {run.curve[0][1]:.4f} before training, {run.best:.4f} at best)"
-    line = f"{kept} in {run.seconds:.0f} s, saved to {output}."
-    print_result(report | {"output": str(output), "seconds": run.seconds}, line, as_json=as_json)
+    report = {"steps": result.steps, "best_step": result.best_step, "curve": [list(point) for point in result.curve]}
+    kept = counted(result.steps, "step")
+    if result.best is not None:
+        kept = f"weights of step {result.best_step} of {result.steps}"
+        kept += f" ({result.metric}: {result.curve[0][1]:.4f} before training, {result.best:.4f} at best)"
+    line = f"{kept} in {result.seconds:.0f} s, saved to {output}."
+    print_result(report | {"output": str(output), "seconds": result.seconds}, line, as_json=as_json)
+
+
+def trainer_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return arguments of ``train_encoder`` from the values of ``--trainer``, each NAME=VALUE, with their types.
+
+    Raises:
+        ValueError: if a pair is not NAME=VALUE, its name is unknown, given twice or has an option of its own, or the
+            value is of another type.
+    """
+    from argparse import ArgumentError
+    from dataclasses import fields
+
+    from sentence_transformers import SentenceTransformerTrainingArguments
+    from transformers import HfArgumentParser
+
+    known = {field.name for field in fields(SentenceTransformerTrainingArguments)} | {*_OF_TRAIN_ENCODER}
+    parser = HfArgumentParser(SentenceTransformerTrainingArguments, exit_on_error=False)
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=3) or _OF_TRAIN_ENCODER
+            raise ValueError(
+                "--trainer must be NAME=VALUE with a field of SentenceTransformerTrainingArguments, got "
+                f"{shown(pair)}: near it are {', '.join(near)}."
+            )
+        if name in _ELSEWHERE:
+            raise ValueError(f"--trainer must not give {name}, which has an option of its own: use {_ELSEWHERE[name]}.")
+        if name in settings:
+            raise ValueError(f"--trainer must give each setting once, got {name!r} twice.")
+        try:
+            if name in _OF_TRAIN_ENCODER or value.startswith("{"):
+                settings[name] = json.loads(value)
+            else:
+                settings[name] = getattr(parser.parse_args([f"--{name}={value}"]), name)
+        except (ArgumentError, ValueError) as error:
+            reason = getattr(error, "message", error)
+            raise ValueError(f"--trainer {name} must have a value of its type, got {shown(value)}: {reason}.") from None
+    return settings
 
 
 def _print_before(sentences: list[str], model: SentenceTransformer, *, chooses: bool) -> None:
     """Print what the text is, warn of a good encoder, and name what chooses the weights if nothing does."""
     from st_extras.samples import graded_spearman
 
-    print_line(f"Text: {len(sentences):,} sentences, such as {shown(sentences[0])}.")
+    print_line(f"Text: {counted(len(sentences), 'sentence')}, such as {shown(sentences[0])}.")
     if (score := graded_spearman(model)) >= _GOOD:
         print_line(
             f"Warning: this encoder has {score:.0f} on the packaged pairs of general English, as encoders tuned for "

@@ -56,6 +56,7 @@ WRONG = {
     "evaluate ENC --text good.csv --column nope": "no column nope",
     "train simcse ENC bad.csv -o out": "bad.csv has no column",
     "train simcse ENC good.csv -o out --column nope": "no column nope",
+    "train simcse ENC good.csv -o out --dev bad.csv": "bad.csv has no column",
     "adapt ENC good.csv -o mine": "mine",
     "train simcse ENC good.csv -o mine": "mine",
     "search ENC good.csv cat --index mine": "mine",
@@ -208,7 +209,7 @@ def test_an_interrupted_training_names_resume_if_it_has_saved_anything(run, monk
         step == 3,
         False,
     )
-    assert Path("out.unfinished").exists() == (step == 3)
+    assert Path("out.checkpoints").exists() == (step == 3)
 
 
 def test_a_fault_of_the_program_keeps_its_traceback(run, monkeypatch):

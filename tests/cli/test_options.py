@@ -55,6 +55,12 @@ class Evaluator(NamedTuple):
         return {"sts12_spearman_cosine": 0.5}
 
 
+class Own:
+    """A loss of the user's own."""
+
+    def __init__(self, model: Any, scale: float = 1.0) -> None: ...
+
+
 TABLE = FrequencyTable(["a", "b"], [1, 1])
 QUERIES = [f"query {i}" for i in range(20)]
 """Queries of a file: as many as the weight of BM25 is found from."""
@@ -90,17 +96,22 @@ READ = "--column body"
 RUN = f"{READ} -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --overwrite --quiet"
 
 LINES: dict[str, dict[str, dict[str, Any]]] = {
-    f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --dev-set X --batch-size 7"
-    " --lr 0.5 --loss-lr 0.25 --steps 11 --eval-steps 12 --patience 3 --max-length 9 --pooling cls"
-    " --layers 1 --dropout 0.25 --prompt-template 'a {} b' --dtype bfloat16"
-    " --set temperature=0.3 --set mini_batch_size=5 --seed 13 --lora 8 --gradient-checkpointing --resume --overwrite"
-    " --quiet": {
-        "dev": {"source": "D", "evaluator": ("X", "D"), "data": {"sentence": TEXT}},
-        "dev_set": {"names": "X"},
+    f"train simcse enc text.csv --output there {READ} --limit 3 --dev D --batch-size 7"
+    " --lr 0.5 --steps 11 --eval-steps 12 --max-length 9 --pooling cls --layers 1"
+    " --set temperature=0.3 --set mini_batch_size=5 --trainer patience=3 --trainer loss_learning_rate=0.25"
+    " --trainer lora=8 --trainer weight_decay=0.1 --seed 13 --resume --overwrite --quiet": {
+        "dev": {"source": "D", "datasets": [PAIRS], "evaluator": Evaluator("", ""), "data": {"sentence": TEXT}},
         "set_": {"temperature": 0.3, "mini_batch_size": 5},
+        "trainer": {"patience": 3, "loss_learning_rate": 0.25, "lora": 8, "weight_decay": 0.1},
         "quiet": {"show_progress_bar": False, "called": "disable_progress_bars"},
     },
-    "train simcse enc text.csv -o there --epochs 2.5 --bf16 --json": {"epochs": {"no_duplicates": True}},
+    "train simcse enc text.csv -o there --trainer num_train_epochs=2.5 --trainer bf16=true --json": {
+        "trainer": {"bf16": True, "no_duplicates": True, "num_train_epochs": 2.5},
+    },
+    "train tests.cli.test_options:Own enc text.csv -o there --set scale=3": {
+        "objective": {"called": "Own"},
+        "set_": {"scale": 3, "data": {"sentence": TEXT}},
+    },
     "train dclr enc text.csv -o there --set complementary_model=C": {"set_": {"complementary_model": "C"}},
     "train slt-fai enc text.csv -o there --set base_loss=dclr --set mask_ratio=0.3 --batch-size 7": {
         "objective": {"frequency_table": TABLE, "tokenizer": Model.tokenizer},
@@ -250,6 +261,7 @@ def calls(run, monkeypatch):
     on("st_extras.training:save_model")
     for name in LOSSES.values():
         on(f"st_extras.losses:{name}.__init__")
+    on("tests.cli.test_options:Own.__init__")
     on("st_extras.losses:epochs_to_steps", 1)
     # adaptation and search
     texts, details = adaptation.TextSummary(1, 1, 1, 1, 0, 1.0), adaptation.DomainDetails(2.0)

@@ -1,7 +1,10 @@
 """``st-extras train``: every objective, what chooses the weights, resuming, and one line for every mistake."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +65,7 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp
     (tmp_path / "more.jsonl").write_text('{"body": "a cat"}\n{"body": "a dog"}\n{"body": "a bird"}\n')
     (tmp_path / "more.csv").write_text("body,id\nthe rain,1\n")
     words = ("train", "simcse", "ENC", tmp_path / "more.jsonl", tmp_path / "more.csv", "--column", "body")
-    words = (*words, "--batch-size", 2, "--epochs", 2, "--eval-steps", 2, "--lr", 1e-2)
+    words = (*words, "--batch-size", 2, "--trainer", "num_train_epochs=2", "--eval-steps", 2, "--lr", 1e-2)
     code, out, _ = run(*words, "-o", "whole", "--quiet")
     printed = ("Text: 4 sentences, such as 'a cat'.", "4 steps in", "saved to whole", "No --dev: the last weights")
     assert (code, [text in out for text in printed]) == (0, [True] * 4)
@@ -78,12 +81,12 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp
     with monkeypatch.context() as patch:
         patch.setattr(SimCSELoss, "forward", interrupted)
         assert run(*words, "-o", "out", "--quiet")[0] != 0
-    assert Path("out.unfinished/checkpoints/checkpoint-2").is_dir()
+    assert Path("out.checkpoints/checkpoint-2").is_dir()
     assert run(*words, "-o", "out")[0] == 2
     code, out, err = run(*words, "-o", "out", "--resume", "--quiet")
     assert (code, "4 steps in" in out) == (0, True), err
     assert differing(load_file("whole/model.safetensors"), load_file("out/model.safetensors")) == set()
-    assert not Path("out.unfinished").exists()
+    assert not Path("out.checkpoints").exists()
     assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2)["steps"] == 2
 
 
@@ -94,7 +97,62 @@ def test_an_encoder_without_dropout_is_refused_by_equal_views(run, caplog):
     code, _, err = run(*words)
     assert (code, "load the encoder with dropout=0.1" in err, Path("out").exists()) == (2, True, False)
     assert "load the encoder with dropout=0.1" in caplog.text
-    caplog.clear()
-    assert run(*words, "--dropout", "0.1")[0] == 0
-    assert "--dropout" not in caplog.text
-    assert json.loads(Path("out/config.json").read_text())["attention_dropout"] == 0.1
+
+
+OWN = """
+import torch
+
+class MyLoss(torch.nn.Module):
+    def __init__(self, model, scale=1.0):
+        super().__init__()
+        self.model, self.scale = model, scale
+
+    def forward(self, sentence_features, labels=None):
+        (features,) = sentence_features
+        return self.scale * self.model(dict(features))["sentence_embedding"].tanh().mean()
+"""
+
+
+def test_a_loss_of_ones_own(run):
+    """A file where the command is run; console scripts do not look there by themselves."""
+    Path("my_losses.py").write_text(OWN)
+    saved = {}
+    for scale in (0, 2):
+        words = ("--set", f"scale={scale}", "-o", f"out-{scale}", "--steps", 1, "--batch-size", 4, "--lr", 1e-2)
+        code, _, err = run("train", "my_losses:MyLoss", "ENC", "TEXT", *words, "--quiet")
+        assert code == 0, err
+        saved[scale] = load_file(f"out-{scale}/model.safetensors")
+    assert differing(saved[0], saved[2])
+
+
+TERMINATE = """
+import os, signal, sys
+from sentence_transformers import SentenceTransformerTrainer as Trainer
+from st_extras.cli import app
+
+step = Trainer.training_step
+
+def training_step(self, *arguments, **options):
+    if self.state.global_step == STEP:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return step(self, *arguments, **options)
+
+Trainer.training_step = training_step
+app.main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to handle")
+@pytest.mark.parametrize(("step", "said"), [(1, "before its first checkpoint: nothing was saved."), (3, "--resume")])
+def test_a_training_that_is_terminated_says_how_to_go_on(run, inputs, step, said):
+    """In a process of its own, as the signal is sent to it."""
+    words = ["train", "simcse", str(inputs / "encoder"), str(inputs / "text.txt"), "-o", "out", "--steps", "4"]
+    words += ["--eval-steps", "2", "--batch-size", "4", "--quiet"]
+    script = TERMINATE.replace("STEP", str(step))
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (130, True, False), done.stderr
+    assert {path.name for path in Path().iterdir()} == ({"out.checkpoints"} if step == 3 else set())
+    if step == 3:
+        code, _, err = run(*words, "--resume")
+        assert (code, {path.name for path in Path().iterdir()}) == (0, {"out"}), err
