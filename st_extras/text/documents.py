@@ -8,14 +8,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 from st_extras.checks import shown
-from st_extras.text.corpus import (
-    Sources,
-    is_blank,
-    is_dataset,
-    source_names,
-    title_and_text,
-    with_title,
-)
+from st_extras.text.corpus import Sources, is_blank, is_dataset, source_names, title_and_text, with_title
 from st_extras.text.folders import find_search_folder
 from st_extras.text.tables import (
     DOCUMENT_IDS,
@@ -29,8 +22,6 @@ from st_extras.text.tables import (
 )
 
 logger = logging.getLogger(__name__)
-
-
 _LARGEST_ID = 2**63 - 1  # that a database holds
 
 
@@ -145,7 +136,7 @@ def read_queries(
     """Read queries with their ids; of a folder in BEIR's layout, those of its ``queries`` file.
 
     Arguments and errors are those of :func:`read_documents`; texts may also stand in a column query or question, ids in
-    query-id, query_id or qid.
+    query-id, query_id, qid or q_id.
 
     Returns:
         id -> query, stripped.
@@ -192,8 +183,10 @@ def _identified(
     rows = ((table, *row) for table in tables for row in table.rows())
     for number, (table, where, row) in enumerate(rows):
         key = row.get("id")
-        have_ids = key is not None if have_ids is None else have_ids
-        if "id" not in row if have_ids else key is not None:
+        if have_ids is None:
+            have_ids = key is not None
+        missing, unexpected = have_ids and "id" not in row, not have_ids and key is not None
+        if missing or unexpected:  # an empty cell is refused by id_of
             usual = ", ".join(table.columns["id"].usual)
             none = "" if require_ids else ", or none of them"
             raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}{none}.")

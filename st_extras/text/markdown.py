@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from st_extras.text.files import has_lone_surrogate
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_PLAIN = re.compile(r"""^([\w-]+:)[ \t]+([^\s"'|>\[{&*!#].*?)[ \t\r]*$""", re.MULTILINE)  # a value without quotes
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?(?:[ \t]*\{[^{}]*\})?[ \t]*\r?\n?")
 _UNDERLINE = re.compile(r" {0,3}=+[ \t]*\r?\n?")
@@ -31,7 +32,8 @@ class Page(NamedTuple):
 def parse_markdown(content: str) -> Page:
     """Return what a Markdown file holds.
 
-    YAML between two lines ``---`` at its beginning is front matter, unless it is malformed or has no names.
+    YAML between two lines ``---`` at its beginning is front matter, unless it is malformed or has no names; a colon in
+    a title needs no quotes.
     """
     front, body = _split_front_matter(content)
     title = " ".join(front.get("title", "").split())
@@ -48,14 +50,16 @@ def _split_front_matter(content: str) -> tuple[dict[str, str], str]:
         return {}, content
     import yaml  # type: ignore[import-untyped]
 
-    try:
-        values: Any = yaml.load(found[1], yaml.BaseLoader)
-    except (yaml.YAMLError, RecursionError):
-        return {}, content
-    if not isinstance(values or {}, Mapping):
-        return {}, content
-    texts = {name.casefold(): value for name, value in (values or {}).items() if isinstance(value, str)}
-    return {name: text for name, text in texts.items() if not has_lone_surrogate(text)}, content[found.end() :]
+    quoted = _PLAIN.sub(lambda line: f"{line[1]} '{line[2].replace(chr(39), chr(39) * 2)}'", found[1])
+    for block in (found[1], quoted):
+        try:
+            values = yaml.load(block, yaml.BaseLoader) or {}  # makes texts, lists and dicts of them alone
+        except (yaml.YAMLError, RecursionError):
+            continue
+        if isinstance(values, Mapping):
+            texts = {name.casefold(): value for name, value in values.items() if isinstance(value, str)}
+            return {name: text for name, text in texts.items() if not has_lone_surrogate(text)}, content[found.end() :]
+    return {}, content
 
 
 def _split_heading(text: str) -> tuple[str, str]:

@@ -35,8 +35,16 @@ FRONT = "---\nid: {id}\ntitle: {title}\ntags: [a, b]\n---\n{body}"
         ("---\ntitle: Cards\n---\na\n\n---\n\nb\n\n---\n", "Cards", "a\n\n---\n\nb\n\n---"),
         ("---\n---\nabout", "", "about"),
         ("---\n# only a comment\n---\nabout", "", "about"),
+        # a colon that should stand in quotes
+        (
+            "---\nlayout: page\ntitle: E42: the printer's paper\ntags: [a]\n---\nabout",
+            "E42: the printer's paper",
+            "about",
+        ),
+        ("---\ntitle: Cards\ndescription: Re: lost cards \r\n---\nabout", "Cards", "about"),
+        ("---\ntitle: @home\n---\nabout", "@home", "about"),
         # not front matter, or malformed: text
-        ("---\ntitle: Foo: bar\n---\nabout", "", "---\ntitle: Foo: bar\n---\nabout"),
+        ("---\ntitle: Foo\n  bar: baz: x\n---\nabout", "", "---\ntitle: Foo\n  bar: baz: x\n---\nabout"),
         ("---\ntitle: [open\n---\n# Cards\n", "Cards", "---\ntitle: [open\n---"),
         ("---\njust a rule\n---\nabout", "", "---\njust a rule\n---\nabout"),
         ("---\ntitle: never closed\n", "", "---\ntitle: never closed"),
