@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from st_extras.checks import check_iterable, shown
@@ -172,9 +173,20 @@ def v_measure(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
         labels: (N,) whole numbers.
         seed: seed of the initialization.
     """
-    from sklearn.metrics import v_measure_score
+    return v_measure_of(labels.cpu().numpy(), clusters(unit, labels, seed))
 
-    return float(v_measure_score(labels.cpu().numpy(), clusters(unit, labels, seed)))
+
+def v_measure_of(labels: NDArray[Any], found: NDArray[Any]) -> float:
+    """Return the V-measure, 2 I(labels; clusters) / (H(labels) + H(clusters)), of whole numbers from 0."""
+    table = np.bincount(labels * (found.max() + 1) + found, minlength=(labels.max() + 1) * (found.max() + 1))
+    both = table.reshape(-1, found.max() + 1) / len(labels)
+
+    def entropy(shares: NDArray[Any]) -> float:
+        shares = shares[shares > 0]
+        return float(-(shares * np.log(shares)).sum())
+
+    parts = entropy(both.sum(axis=1)) + entropy(both.sum(axis=0))
+    return 2 * (parts - entropy(both.ravel())) / parts if parts else 1.0
 
 
 def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:

@@ -18,14 +18,14 @@ from st_extras.evaluation.label_metrics import (
     knn_hits,
     label_numbers,
     scores_of_rows,
+    v_measure_of,
 )
 from st_extras.evaluation.labeled_texts import LabeledTextEvaluator
+from st_extras.evaluation.reporting import Rows, resampled
 from st_extras.evaluation.sts import STSEvaluator
 
-Rows = NDArray[np.int64]
 Score = Callable[[Sequence[Rows]], float]
 """Takes a sample, with repetition, of the items of each data set, by their numbers; returns the metric of it."""
-_RESAMPLES = 1000
 
 
 def compare_sts(
@@ -80,8 +80,7 @@ def _compared(
         if name in found:
             raise ValueError(f"models must have different names, got {name!r} again.")
         metrics, of_sample = score(model)
-        draw = np.random.default_rng(0)  # the same samples for each encoder
-        drawn = [of_sample([draw.integers(0, size, size) for size in sizes]) for _ in range(_RESAMPLES)]
+        drawn = resampled(of_sample, sizes)  # the same samples for each encoder
         samples = samples or drawn
         base = next(iter(found.values()), metrics)[metric]
         low, high = np.quantile(np.subtract(drawn, samples), [0.025, 0.975])
@@ -128,21 +127,8 @@ def _label_score(labels: Tensor, unit: Tensor) -> Score:
 
     def score(drawn: Sequence[Rows]) -> float:
         (rows,) = drawn
-        v = np.mean([_v_measure(own[rows], one[rows]) for one in found])
+        v = np.mean([v_measure_of(own[rows], one[rows]) for one in found])
         kept = precisions[rows]
         return float(np.mean([hits[rows].mean(), v, kept[np.isfinite(kept)].mean()]))
 
     return score
-
-
-def _v_measure(labels: NDArray[Any], found: NDArray[Any]) -> float:
-    """Return 2 I(labels; clusters) / (H(labels) + H(clusters)), of whole numbers from 0."""
-    table = np.bincount(labels * (found.max() + 1) + found, minlength=(labels.max() + 1) * (found.max() + 1))
-    both = table.reshape(-1, found.max() + 1) / len(labels)
-
-    def entropy(shares: NDArray[Any]) -> float:
-        shares = shares[shares > 0]
-        return float(-(shares * np.log(shares)).sum())
-
-    parts = entropy(both.sum(axis=1)) + entropy(both.sum(axis=0))
-    return 2 * (parts - entropy(both.ravel())) / parts if parts else 1.0

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
-from st_extras.checks import check_bool, check_rows, shown
-from st_extras.modules.pipeline import check_encoding
+from st_extras.checks import check_batch_size, check_bool, check_rows, shown
 from st_extras.text.corpus import iterate_sentences
 
 logger = logging.getLogger(__name__)
+Rows = NDArray[np.int64]
+"""Numbers of items, such as those of a sample."""
 
 
 class ReportingEvaluator(BaseEvaluator):
@@ -117,7 +119,8 @@ def check_options(name: Any, batch_size: Any = 32, show_progress_bar: Any = Fals
     """
     if not isinstance(name, str) or name in (".", "..") or any(sign in name for sign in "/\\\0"):
         raise ValueError(f"name must be a string without path separators, got {shown(name)}.")
-    check_encoding(batch_size, show_progress_bar)
+    check_batch_size(batch_size)
+    check_bool("show_progress_bar", show_progress_bar)
     check_bool("write_csv", write_csv)
 
 
@@ -136,10 +139,24 @@ def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
     return unit
 
 
+def resampled(
+    score: Callable[[Sequence[Rows]], float], sizes: Sequence[int], resamples: int = 1000, seed: int = 0
+) -> list[float]:
+    """Return the scores of samples that are drawn with repetition (bootstrap); the same ones for the same sizes.
+
+    Args:
+        score: takes a sample of the items of each data set, by their numbers.
+        sizes: of the data sets.
+        resamples: number of samples.
+        seed: of the draws.
+    """
+    draw = np.random.default_rng(seed % 2**64)
+    return [float(score([draw.integers(0, size, size) for size in sizes])) for _ in range(resamples)]
+
+
 def bootstrap_interval(values: Any, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
     """Return the 95 % interval of the mean of N values, over which of them were drawn (bootstrap)."""
-    draw = np.random.default_rng(seed % 2**64)
-    means = [values[draw.integers(0, len(values), len(values))].mean() for _ in range(resamples)]
+    means = resampled(lambda drawn: values[drawn[0]].mean(), [len(values)], resamples, seed)
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 

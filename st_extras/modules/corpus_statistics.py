@@ -101,20 +101,17 @@ class CorpusStatistics:
         cls,
         model: SentenceTransformer,
         sentences: Iterable[str],
-        *,
-        batch_size: int = 32,
-        show_progress_bar: bool = False,
-        encode_options: Mapping[str, Any] | None = None,
+        **encode_options: Any,
     ) -> CorpusStatistics:
         """Encode ``sentences`` and return the statistics of their embeddings, before a final ``Normalize``.
 
         Args:
             model: the encoder, as it is before the post-processing that is to be fitted.
             sentences: any iterable, or a data set (or stream of one) with one text column; read once, in flat memory.
-            batch_size: sentences per forward pass.
-            show_progress_bar: whether to show the progress of encoding.
-            encode_options: further arguments of ``encode``: ``{"device": ["cuda:0", "cuda:1"]}`` encodes in one process
-                a device; chunk_size, prompt and prompt_name too.
+            **encode_options: arguments of ``encode``: ``batch_size`` (32 if it is left out), ``show_progress_bar``,
+                ``prompt``, ``prompt_name``, ``chunk_size`` and ``device``. Of several devices, such as
+                ``device=["cuda:0", "cuda:1"]``, each encodes in a process of its own; a script then needs
+                ``if __name__ == "__main__":`` around what it does, or it never ends.
 
         Raises:
             ValueError: if there are no sentences, an item is not a string, an embedding is not finite (the error names
@@ -122,19 +119,17 @@ class CorpusStatistics:
         """
         modules, _ = pipeline.split_before_normalize(model)
         encoder = pipeline.part_of_model(model, modules)
-        return cls.gather(encoder, sentences, batch_size, show_progress_bar, encode_options)
+        return cls.gather(encoder, sentences, encode_options)
 
     @classmethod
     def gather(
         cls,
         encoder: SentenceTransformer,
         sentences: Any,
-        batch_size: int,
-        show_progress_bar: bool,
-        encode_options: Mapping[str, Any] | None = None,
+        encode_options: Mapping[str, Any],
     ) -> CorpusStatistics:
         """Return the statistics of the embeddings of ``sentences``, by a whole encoder."""
-        chunks = pipeline.stream_embeddings(encoder, sentences, batch_size, show_progress_bar, encode_options)
+        chunks = pipeline.stream_embeddings(encoder, sentences, encode_options)
         first = next(chunks)
         statistics = cls(first.shape[1]).update(first)
         for embeddings in chunks:

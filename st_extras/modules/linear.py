@@ -123,9 +123,7 @@ def whitening(
     *,
     epsilon: float = 0.0,
     dimensions: int | None = None,
-    batch_size: int = 32,
-    show_progress_bar: bool = False,
-    encode_options: Mapping[str, Any] | None = None,
+    **encode_options: Any,
 ) -> SentenceTransformer:
     """Make every direction of the embedding space equally important: zero mean and identity covariance over a corpus.
 
@@ -146,9 +144,7 @@ def whitening(
         epsilon: how much of the mean variance is added to that of every direction, >= 0; 0 whitens fully, and the
             larger, the more of the embedding space stays as it was (try 0.1).
         dimensions: size of the embeddings that go out (k), 1 to D; None: D.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+        **encode_options: arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
 
     Returns:
         A new model of stock modules, with a ``Dense`` before a final ``Normalize``.
@@ -184,9 +180,7 @@ def whitening(
     """
     epsilon, size = check_weight("epsilon", epsilon), embedding_dimension(model)
     dimensions = size if dimensions is None else check_count("dimensions", dimensions, 1, size)
-    statistics = CorpusStatistics.compute(
-        model, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar, encode_options=encode_options
-    )
+    statistics = CorpusStatistics.compute(model, sentences, **encode_options)
     transform = whitening_transform(statistics, epsilon, dimensions)
     line = _fitted_line("Whitening", statistics.count, epsilon=epsilon, dimensions=dimensions)
     return add_linear(model, transform, method="Whitening", line=line, citation=CITATIONS["su2021whitening"])
@@ -228,9 +222,7 @@ def all_but_the_top(
     sentences: Iterable[str],
     *,
     components: int | None = None,
-    batch_size: int = 32,
-    show_progress_bar: bool = False,
-    encode_options: Mapping[str, Any] | None = None,
+    **encode_options: Any,
 ) -> SentenceTransformer:
     """Subtract the corpus mean, and remove the few directions in which all embeddings differ most.
 
@@ -249,9 +241,7 @@ def all_but_the_top(
         sentences: any iterable or data set with one text column, of any size, read once in flat memory.
         components: number of directions to remove (k), 0 to D - 1; 0 is centring. None: D / 100, as in the paper, and
             at least 1.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+        **encode_options: arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
 
     Returns:
         A new model of stock modules, with a ``Dense`` before a final ``Normalize``.
@@ -277,9 +267,7 @@ def all_but_the_top(
     size = embedding_dimension(model)
     components = min(size - 1, max(1, round(size / 100))) if components is None else components
     components = check_count("components", components, 0, size - 1)
-    statistics = CorpusStatistics.compute(
-        model, sentences, batch_size=batch_size, show_progress_bar=show_progress_bar, encode_options=encode_options
-    )
+    statistics = CorpusStatistics.compute(model, sentences, **encode_options)
     transform = all_but_the_top_transform(statistics, components)
     line = _fitted_line("All-but-the-top", statistics.count, components=components)
     return add_linear(model, transform, method="All-but-the-top", line=line, citation=CITATIONS["mu2018allbutthetop"])
@@ -320,9 +308,7 @@ def locality_preserving(
     tfidf: bool = True,
     max_sentences: int = 20_000,
     seed: int = 0,
-    batch_size: int = 32,
-    show_progress_bar: bool = False,
-    encode_options: Mapping[str, Any] | None = None,
+    **encode_options: Any,
 ) -> SentenceTransformer:
     """Keep the directions on which a text and its nearest neighbours agree, and shrink those on which they do not.
 
@@ -353,9 +339,7 @@ def locality_preserving(
             differ; False: by the embeddings alone.
         max_sentences: most texts to fit on, sampled from the different ones; the time grows with its square.
         seed: random seed of the sample.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+        **encode_options: arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
 
     Returns:
         A new model of stock modules, with a ``Dense`` before a final ``Normalize``.
@@ -389,12 +373,11 @@ def locality_preserving(
     check_weight("epsilon", epsilon)
     check_bool("tfidf", tfidf)
     check_seed("seed", seed)
-    pipeline.check_encoding(batch_size, show_progress_bar)
-    pipeline.check_encode_options(encode_options)
     modules, _ = pipeline.split_before_normalize(model)
+    pipeline.check_encode_options(model, encode_options)
     encoder = pipeline.part_of_model(model, modules)
     texts = distinct_sample(iterate_sentences(sentences), max_sentences, seed)
-    (rows,) = pipeline.stream_embeddings(encoder, texts, batch_size, show_progress_bar, encode_options, at_once=True)
+    (rows,) = pipeline.stream_embeddings(encoder, texts, encode_options, at_once=True)
     vectors = character_tfidf(texts) if tfidf else None
     found = neighbor_directions(rows, neighbors, epsilon, tfidf=vectors, seed=seed)
     if found.count < _FEW:

@@ -27,9 +27,8 @@ ROUNDING = 1e-6
 _LARGEST_DIMENSION = 2**16
 OF_THE_HUB = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
 """Arguments of a module's ``load`` that say where its files are."""
-_FIXED = {
-    "batch_size", "show_progress_bar", "output_value", "precision", "normalize_embeddings", "truncate_dim", "pool",
-}  # fmt: skip
+_ENCODE_OPTIONS = ("batch_size", "show_progress_bar", "device", "chunk_size", "prompt", "prompt_name")
+"""Arguments of ``encode`` for a corpus; others would give other embeddings than those that are post-processed."""
 
 
 # --- models and their modules ---
@@ -121,20 +120,21 @@ def load_module(cls: type[_Module], model_name_or_path: str, **kwargs: Any) -> _
 # --- passes through part of a model ---
 
 
-def check_encode_options(encode_options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options for ``encode`` as a dictionary; None is none.
+def check_encode_options(model: SentenceTransformer, encode_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``encode`` for a corpus, 32 texts per forward pass and no bar by default.
 
     Raises:
-        ValueError: if one of them would change the embeddings.
+        ValueError: if one is neither among these nor an argument that a module of the model takes, the batch size is
+            not a whole number from 1 to 2^20, or the progress bar neither True nor False.
     """
-    options = dict(encode_options or {})
-    wrong = sorted(_FIXED & options.keys())
-    if wrong:
+    allowed = [*_ENCODE_OPTIONS, *itertools.chain.from_iterable((model.module_kwargs or {}).values())]
+    if unknown := [name for name in encode_options if name not in allowed]:
         raise ValueError(
-            f"encode_options must hold such as device, chunk_size, prompt or prompt_name, got {wrong[0]!r}: "
-            'statistics are those of whole, plain embeddings, and device=["cuda:0", "cuda:1"] starts a pool.'
+            f"further arguments must be those of encode ({', '.join(allowed)}), got {unknown[0]!r}: leave it out."
         )
-    return options
+    batch_size = check_batch_size(encode_options.get("batch_size", 32))
+    shows_bar = check_bool("show_progress_bar", encode_options.get("show_progress_bar", False))
+    return {**encode_options, "batch_size": batch_size, "show_progress_bar": shows_bar}
 
 
 def part_of_model(model: SentenceTransformer, modules: Sequence[nn.Module]) -> SentenceTransformer:
@@ -174,50 +174,26 @@ def check_size(embedding_dimension: Any) -> int:
     return check_count("embedding_dimension", embedding_dimension, 1, _LARGEST_DIMENSION)
 
 
-def check_encoding(batch_size: Any, show_progress_bar: Any = False) -> None:
-    """Check the settings of a pass over sentences.
-
-    Raises:
-        ValueError: if the batch size is not a whole number from 1 to 2^20, or the progress bar neither True nor False.
-    """
-    check_batch_size(batch_size)
-    check_bool("show_progress_bar", show_progress_bar)
-
-
 def stream_embeddings(
-    model: SentenceTransformer,
-    sentences: Any,
-    batch_size: int,
-    show_progress_bar: bool,
-    encode_options: Mapping[str, Any] | None = None,
-    *,
-    at_once: bool = False,
+    model: SentenceTransformer, sentences: Any, encode_options: Mapping[str, Any], *, at_once: bool = False
 ) -> Iterator[Tensor]:
     """Yield the embeddings of ``sentences`` in chunks (<= 2048, D), float64 on the CPU: memory use stays flat.
 
     Args:
         model: the encoder.
         sentences: any iterable, or a data set with one text column.
-        batch_size: sentences per forward pass.
-        show_progress_bar: whether to show the progress of encoding.
-        encode_options: further arguments of ``encode``. Several devices get one pool of processes for all chunks.
+        encode_options: see :func:`check_encode_options`. Several devices get one pool of processes for all chunks.
         at_once: yield one chunk with all of them.
 
     Raises:
         ValueError: if there are no sentences, an item is not a string, an embedding is not finite (the error names the
             sentence), or an option is not allowed.
     """
-    check_encoding(batch_size, show_progress_bar)
-    iterator, done = iterate_sentences(sentences), 0
-    with _process_pool(model, check_encode_options(encode_options)) as options:
+    options, done = check_encode_options(model, encode_options), 0
+    iterator = iterate_sentences(sentences)
+    with _process_pool(model, options) as options:
         while chunk := list(itertools.islice(iterator, None if at_once else _CHUNK)):
-            embeddings = model.encode(
-                chunk,
-                batch_size=int(batch_size),
-                show_progress_bar=show_progress_bar,
-                convert_to_tensor=True,
-                **options,
-            )
+            embeddings = model.encode(chunk, convert_to_tensor=True, **options)
             check_finite_embeddings(embeddings, chunk, done)
             done += len(chunk)
             yield embeddings.to("cpu", torch.float64)  # (N, D)

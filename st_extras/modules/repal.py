@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -36,17 +36,14 @@ class RepALPostProcessor(Module):
 
     Equation 3: v' = f(x) - lambda_1 f(x*) - lambda_2 mean_corpus(f), where x* is x with its keywords masked.
 
-    ``attach`` puts it into a model, or ``SentenceTransformer(modules=[*model, RepALPostProcessor(...)])``. The new
-    model's encoder is then a ``PartialMaskTransformer``, which makes the masked copies; the given one stays as it is.
+    ``attach`` builds the model: its encoder is a ``PartialMaskTransformer``, which makes the masked copies; the given
+    one stays as it is.
 
     Args:
         embedding_dimension: D, size of the embeddings.
         lambda_1: weight of the sentence term, >= 0 (lambda_1). At 0, no masked copy is made or encoded.
         lambda_2: weight of the corpus term, >= 0 (lambda_2). Above 0 it needs a corpus mean: call ``fit``.
         corpus_size: number of sentences that the mean was computed from; 0 if not fitted.
-        keywords: "jieba" (the paper), "rake", or what ``st_extras.text.keywords.build_extractor`` accepts.
-        redundancy: how f(x*) is found: "encoder" (the paper) or "pooled".
-        on_missing_mask: for a tokenizer without a mask token, "error" or "delete" (the keywords instead).
 
     Attributes:
         corpus_mean: (D,), the mean embedding of the sentences that it was fitted on.
@@ -86,10 +83,6 @@ class RepALPostProcessor(Module):
         lambda_1: float = 0.0,
         lambda_2: float = 0.0,
         corpus_size: int = 0,
-        *,
-        keywords: Any = "jieba",
-        redundancy: str = "encoder",
-        on_missing_mask: str = "error",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.embedding_dimension = pipeline.check_size(embedding_dimension)
@@ -97,7 +90,6 @@ class RepALPostProcessor(Module):
         self.lambda_2 = lambda_2
         self.corpus_size = check_count("corpus_size", corpus_size)
         self.register_buffer("corpus_mean", torch.zeros(self.embedding_dimension))
-        self._masking = {"keywords": keywords, "redundancy": redundancy, "on_missing_mask": on_missing_mask}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("lambda_1", "lambda_2"):
@@ -125,8 +117,7 @@ class RepALPostProcessor(Module):
         redundancy: str = "encoder",
         corpus: Iterable[str] | None = None,
         on_missing_mask: str = "error",
-        batch_size: int = 32,
-        encode_options: Mapping[str, Any] | None = None,
+        **encode_options: Any,
     ) -> SentenceTransformer:
         """Return a new model: ``model`` with RepAL before a final ``Normalize``. Weights are shared.
 
@@ -135,11 +126,10 @@ class RepALPostProcessor(Module):
             lambda_1: weight of the sentence term (``tune`` finds both).
             lambda_2: weight of the corpus term.
             keywords: "jieba" (the paper), "tfidf" (fitted on ``corpus``), "rake", or what ``build_extractor`` accepts.
-            redundancy: "encoder" (the paper) or "pooled".
+            redundancy: how f(x*) is found: "encoder" (the paper) or "pooled".
             corpus: sentences for the mean, or a data set with one text column; None: call ``fit`` later.
             on_missing_mask: for a tokenizer without a mask token, "error" or "delete" (the keywords instead).
-            batch_size: sentences per forward pass over ``corpus``.
-            encode_options: further arguments of ``encode`` for ``corpus``, as for ``CorpusStatistics.compute``.
+            **encode_options: arguments of ``encode`` for ``corpus``, as for :meth:`CorpusStatistics.compute`.
 
         Raises:
             ValueError: if a setting is not allowed, or the model has RepAL already or cannot take it.
@@ -151,19 +141,15 @@ class RepALPostProcessor(Module):
             )
         if isinstance(keywords, str) and keywords == "tfidf" and corpus is not None:
             corpus = list(iterate_sentences(corpus))  # read twice
-        pipeline.check_encode_options(encode_options)
         modules, normalize = pipeline.split_before_normalize(model)
-        module = RepALPostProcessor(
-            embedding_dimension(model),
-            lambda_1,
-            lambda_2,
-            keywords=build_extractor(keywords, corpus),
-            redundancy=redundancy,
-            on_missing_mask=on_missing_mask,
-        )
-        attached = pipeline.rebuild_model(model, [*modules, module, *normalize])
+        pipeline.check_encode_options(model, encode_options)
+        if any(isinstance(module, RepALPostProcessor) for module in modules):
+            raise ValueError("model must not have RepAL attached already: RepALPostProcessor.detach removes it.")
+        module = RepALPostProcessor(embedding_dimension(model), lambda_1, lambda_2)
+        masking = partial_mask.masking_modules(modules, build_extractor(keywords, corpus), redundancy, on_missing_mask)
+        attached = pipeline.rebuild_model(model, [*masking, module, *normalize])
         if corpus is not None:
-            module.fit(corpus, batch_size=batch_size, encode_options=encode_options)
+            module.fit(corpus, **encode_options)
         return attached
 
     @staticmethod
@@ -173,38 +159,13 @@ class RepALPostProcessor(Module):
         return pipeline.rebuild_model(model, partial_mask.plain_modules(modules))
 
     def on_model_ready(self, model: Any) -> None:
-        """Let the encoder of the model around this module make masked copies, unless it does, as in a saved model.
-
-        Raises:
-            ValueError: if the model has RepAL already, its encoder cannot make them, or a setting does not fit it.
-        """
+        """Learn which model is around this module: ``fit`` and ``tune`` encode with it."""
         pipeline.remember_model(self, model)
-        before: list[Any] = pipeline.modules_before(self)
-        if any(isinstance(module, RepALPostProcessor) for module in before):
-            raise ValueError(
-                "model must not have RepALPostProcessor attached already: RepALPostProcessor.detach removes it."
-            )
-        sizes = [module.get_embedding_dimension() for module in before if hasattr(module, "get_embedding_dimension")]
-        if sizes and sizes[-1] not in (None, self.embedding_dimension):
-            raise ValueError(
-                f"embedding_dimension must be that of the modules before RepALPostProcessor, {sizes[-1]}, got "
-                f"{self.embedding_dimension}: attach takes it from the model."
-            )
-        if partial_mask.masking_encoder(before) is not None:
-            return
-        masking = self._masking | {"extractor": build_extractor(self._masking["keywords"])}
-        del masking["keywords"]
-        for place, module in enumerate(partial_mask.masking_modules(before, **masking)):
-            model[place] = module
-        model[0].make_copies_for(self)
 
     def fit(
         self,
         sentences: Iterable[str],
-        *,
-        batch_size: int = 32,
-        show_progress_bar: bool = False,
-        encode_options: Mapping[str, Any] | None = None,
+        **encode_options: Any,
     ) -> RepALPostProcessor:
         """Take the corpus mean (equation 2) over ``sentences``.
 
@@ -213,9 +174,7 @@ class RepALPostProcessor(Module):
 
         Args:
             sentences: any iterable or data set with one text column, of any size, read once in flat memory.
-            batch_size: sentences per forward pass.
-            show_progress_bar: whether to show the progress of encoding.
-            encode_options: further arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+            **encode_options: arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
 
         Raises:
             ValueError: if there are no sentences, or an embedding is not finite (the error names the sentence).
@@ -226,7 +185,7 @@ class RepALPostProcessor(Module):
             texts = masking.watch_keywords(texts)
         plain = partial_mask.plain_modules(before)
         encoder = pipeline.part_of_model(pipeline.model_of(self), plain)
-        statistics = CorpusStatistics.gather(encoder, texts, batch_size, show_progress_bar, encode_options)
+        statistics = CorpusStatistics.gather(encoder, texts, encode_options)
         if not statistics.varies:
             count = statistics.count
             logger.warning("The %d sentences have one embedding: the corpus mean is that of one sentence.", count)
@@ -238,14 +197,17 @@ class RepALPostProcessor(Module):
         self.corpus_size = count
         renew_card(pipeline.model_of(self))
 
-    def parts(
-        self, sentences: Iterable[str], *, batch_size: int = 32, show_progress_bar: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU."""
+    def parts(self, sentences: Iterable[str], **encode_options: Any) -> tuple[Tensor, Tensor]:
+        """Return f(x) and f(x*) of N sentences, not refined: two float32 tensors (N, D) on the CPU.
+
+        Args:
+            sentences: any iterable or data set with one text column.
+            **encode_options: arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
+        """
         modules: list[Any] = partial_mask.joined_modules(pipeline.modules_before(self))
         sentences = modules[0].watch_keywords(iterate_sentences(sentences))
         joined = pipeline.part_of_model(pipeline.model_of(self), modules)
-        (both,) = pipeline.stream_embeddings(joined, sentences, batch_size, show_progress_bar, at_once=True)
+        (both,) = pipeline.stream_embeddings(joined, sentences, encode_options, at_once=True)
         embeddings, redundant = both.float().chunk(2, dim=1)
         return embeddings, redundant
 
@@ -257,8 +219,7 @@ class RepALPostProcessor(Module):
         lambda_1_grid: Sequence[float] = LAMBDA_1_GRID,
         lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
         groups: Sequence[object] | None = None,
-        batch_size: int = 32,
-        show_progress_bar: bool = False,
+        **encode_options: Any,
     ) -> TuningResult:
         """Set both weights to the best of a grid, by the Spearman correlation of cosine and gold score.
 
@@ -270,8 +231,7 @@ class RepALPostProcessor(Module):
             lambda_1_grid: weights of the sentence term to try; 0 and 0 are always tried.
             lambda_2_grid: weights of the corpus term to try.
             groups: N labels, such as genres: the search then maximizes the mean of the correlations within them.
-            batch_size: sentences per forward pass.
-            show_progress_bar: whether to show the progress of encoding.
+            **encode_options: arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
 
         Raises:
             ValueError: if there are fewer than two pairs, scores or groups do not match them, or all scores are equal.
@@ -280,7 +240,7 @@ class RepALPostProcessor(Module):
         lambda_1_grid = lambda_search.check_grid("lambda_1_grid", lambda_1_grid)
         lambda_2_grid = lambda_search.check_grid("lambda_2_grid", lambda_2_grid)
         texts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
-        embeddings, redundant = self.parts(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
+        embeddings, redundant = self.parts(texts, **encode_options)
         if not self.corpus_size:
             logger.info("RepAL is not fitted: the corpus mean is computed from the sentences of the pairs.")
             self._set_mean(embeddings.double().mean(dim=0), len(texts))

@@ -20,7 +20,7 @@ from st_extras.adaptation.neighbors import write_searches
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
 from st_extras.adaptation.run import AdaptationRun, Sample, sample_texts
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
-from st_extras.encoders.passages import Passages
+from st_extras.encoders.passages import PASSAGE_WORDS, Passages
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask, compare_retrieval
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import first_documents
@@ -108,14 +108,13 @@ def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options):
 )
 def test_too_little_text_leaves_the_encoder_unchanged(still_encoder, tmp_path, documents, queries, reason):
     """As ``adapt`` does: a script over many collections goes on, and each has an encoder."""
-    settings = quiet()
+    words = PASSAGE_WORDS
     if "embeddings" in reason:
-        still_encoder.max_seq_length = 3  # reads one word, of few different ones
-        settings["passages"] = None
-    found = adapt_search(still_encoder, documents, tmp_path, queries=queries, **settings)
+        still_encoder.max_seq_length, words = 3, None  # reads one word, of few different ones
+    found = adapt_search(still_encoder, documents, tmp_path, queries=queries, passages=words, **quiet())
     assert found.reason.startswith(f"Left unchanged: {reason}")
     assert (found.chosen, found.model, found.texts.read) == (None, still_encoder, len(documents))
-    expected = HybridSearch(still_encoder, documents, queries=queries).bm25_weight
+    expected = HybridSearch(still_encoder, documents, queries=queries, passages=words).bm25_weight
     assert found.details.bm25_weight == pytest.approx(expected, rel=1e-4), "given queries find it all the same"
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS[:3]), still_encoder.encode(DOCUMENTS[:3]))

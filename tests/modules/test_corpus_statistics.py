@@ -60,7 +60,7 @@ def test_with_a_prompt(still_encoder):
     still_encoder.prompts = {"query": "the dog "}
     expected = CorpusStatistics(16).update(still_encoder.encode(CORPUS, prompt_name="query"))
     for options in ({"prompt_name": "query"}, {"prompt": "the dog "}):
-        assert_same(CorpusStatistics.compute(still_encoder, CORPUS, encode_options=options), expected, 1e-5)
+        assert_same(CorpusStatistics.compute(still_encoder, CORPUS, **options), expected, 1e-5)
     still_encoder.default_prompt_name = "query"
     assert_same(CorpusStatistics.compute(still_encoder, CORPUS), expected, 1e-5)
 

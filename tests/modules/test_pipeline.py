@@ -84,6 +84,6 @@ def test_several_devices_get_one_pool_for_all_chunks(still_encoder, monkeypatch)
         return encode(self, sentences, **options)
 
     monkeypatch.setattr(SentenceTransformer, "encode", recorded)
-    attach(still_encoder, corpus=[*TEXTS, "a dog"][:4], encode_options={"device": ["cpu", torch.device("cpu")]})
+    attach(still_encoder, corpus=[*TEXTS, "a dog"][:4], device=["cpu", torch.device("cpu")])
     pool = {"pool": 2}  # of the modules before RepAL
     assert calls == [["cpu", "cpu"], pool, pool, "stopped"]
