@@ -10,26 +10,23 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
-from st_extras.checks import check_bool, shown
+from st_extras.checks import check_bool
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+    pass
 
 logger = logging.getLogger(__name__)
 FILES = "st_extras_files.json"
 """In a folder that :func:`replace_folder` wrote: the names of its files. What it does not list is somebody else's."""
-_HEX_DIGITS = 32
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FAILED = _FULL | {errno.EROFS, errno.EIO}
 
@@ -37,36 +34,14 @@ _FAILED = _FULL | {errno.EROFS, errno.EIO}
 def digest(contents: Iterable[str | bytes | memoryview]) -> str:
     """Return 32 hexadecimal digits (BLAKE2b) that stand for these texts and bytes, in this order.
 
-    The one digest of this package: it names what is found by its content, and shows damage. The borders count:
-    ``["ab", "c"]`` and ``["a", "bc"]`` differ.
+    The one digest of this package. The borders count: ``["ab", "c"]`` and ``["a", "bc"]`` differ.
     """
-    total = blake2b(digest_size=_HEX_DIGITS // 2)
+    total = blake2b(digest_size=16)
     for content in contents:
         part = memoryview(content.encode("utf8", "surrogatepass") if isinstance(content, str) else content)
         total.update(part.nbytes.to_bytes(8, "little"))
         total.update(part)
     return total.hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """Return the :func:`digest` of a file, read in blocks of 1 MiB."""
-    with path.open("rb") as file:
-        return digest(iter(lambda: file.read(2**20), b""))
-
-
-def json_digest(value: Any, default: Callable[[Any], Any] | None = None) -> str:
-    """Return the :func:`digest` of a value as JSON, without what has a key that JSON does not know.
-
-    Args:
-        value: the value.
-        default: gives a value that JSON knows for one that it does not.
-    """
-    return digest([json.dumps(value, default=default, skipkeys=True)])
-
-
-def is_digest(name: str) -> bool:
-    """Whether ``name`` has the form of a :func:`digest`."""
-    return len(name) == _HEX_DIGITS and not set(name) - set("0123456789abcdef")
 
 
 @contextmanager
@@ -90,7 +65,7 @@ def write_errors(path: str | PathLike[str], unfinished: Path | None = None) -> I
             raise
         raise _write_error(error.errno, str(error.strerror), path) from error
     except (SafetensorError, RuntimeError) as error:
-        reason = message_line(error)
+        reason = " ".join(str(error).split()).rstrip(".")
         of_torch = "PytorchStreamWriter" in reason or "inline_container" in reason
         if not isinstance(error, SafetensorError) and not of_torch:
             raise
@@ -219,13 +194,13 @@ def check_output(output: str | PathLike[str], *, overwrite: bool = False) -> Pat
         raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
     work, new, replaced = _work_folders(path)
     mark = work / FILES  # empty, made first and removed last
-    if os.path.lexists(work) and not (mark.is_file() and mark.stat().st_size == 0) and _foreign(work):
+    if not (mark.is_file() and mark.stat().st_size == 0) and _names(work):
         raise ValueError(
             f"output must have no folder of others beside it named {work.name!r}, got {str(work)!r}: move it, or "
             "choose another output."
         )
     interrupted = new.exists() and replaced.exists()  # by a kill between the two renames
-    if (interrupted and path.exists()) or (not interrupted and _foreign(replaced)):
+    if (interrupted and path.exists()) or (not interrupted and _names(replaced) - _own(replaced)):
         raise ValueError(
             f"output must have no earlier result beside it, got {str(replaced)!r}, which an interrupted run moved "
             "there: move it, or choose another output."
@@ -280,14 +255,15 @@ def _names(folder: Path) -> set[str]:
     }
 
 
-def _foreign(folder: Path) -> set[str]:
-    """Return the names in a folder that are not listed there."""
-    return _names(folder) - set(listed_files(folder))
+def _own(folder: Path) -> set[str]:
+    """Return the names that are listed in a folder, and those of the folders around them."""
+    listed = map(PurePosixPath, listed_files(folder))
+    return {path.as_posix() for name in listed for path in (name, *name.parents)}
 
 
 def _refuse_loss(folder: Path, overwrite: bool, output: Path | None = None) -> None:
     """Raise a ValueError if something would be lost with a folder, which is ``output`` or stood in its place."""
-    if lost := _foreign(folder) if overwrite else _names(folder):
+    if lost := _names(folder) - (_own(folder) if overwrite else set()):
         kind = "hold only what an earlier run wrote" if overwrite else "be a new or empty folder"
         remedy = "move that away, or choose another folder" if overwrite else "choose another, or set overwrite=True"
         raise ValueError(f"output must {kind}, got {str(output or folder)!r} with {min(lost)!r}: {remedy}.")
@@ -296,41 +272,18 @@ def _refuse_loss(folder: Path, overwrite: bool, output: Path | None = None) -> N
 def _remove_own(new: Path, replaced: Path) -> None:
     """Remove the new folder, and of the earlier result what is listed there, the list last: a kill may come."""
     shutil.rmtree(new, ignore_errors=True)
-    for name in listed_files(replaced):
-        path = replaced / name
-        if path.is_dir() and not path.is_symlink():
+    own = _own(replaced)
+    for path in sorted(replaced.rglob("*"), reverse=True):  # the content of a folder before the folder
+        if path.relative_to(replaced).as_posix() not in own - {FILES}:
+            continue
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        elif not any(path.iterdir()):
             path.rmdir()
-        else:
-            path.unlink(missing_ok=True)
-    for folder in (*sorted(replaced.rglob("*"), reverse=True), replaced):
-        if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
-            folder.rmdir()
-
-
-# --- checked JSON ---
-
-
-def write_checked_json(path: Path, kind: str, content: Mapping[str, Any]) -> None:
-    """Write a JSON object with its checksum and its ``kind``: the format of the file."""
-    described = {"format": kind, **content}
-    write_json(path, {"checksum": json_digest(described), **described})
-
-
-def read_checked_json(path: Path, kind: str, remedy: str) -> dict[str, Any]:
-    """Return what :func:`write_checked_json` wrote; nothing if there is no such file.
-
-    Raises:
-        ValueError: if it is damaged or of another kind; the message ends with the ``remedy``.
-    """
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
-        if content.pop("checksum") == json_digest(content) and content.pop("format") == kind:
-            return content
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        pass
-    raise ValueError(f"{str(path)!r} must be {kind}, as it was written, got a damaged or another file: {remedy}.")
+    if FILES in own:
+        (replaced / FILES).unlink()
+    if replaced.is_dir() and not any(replaced.iterdir()):
+        replaced.rmdir()
 
 
 @contextmanager
@@ -370,123 +323,3 @@ def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as JSON, so that an interruption leaves the earlier file or the new one."""
     with whole_file(path) as partial:
         partial.write_text(json.dumps(value, indent=1), encoding="utf8")
-
-
-# --- tensors ---
-
-_CHECKSUM = "checksum"
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a tensor in a file must be; its values are always finite.
-
-    Attributes:
-        shape: its sizes; a letter in place of one stands for any, the same everywhere in the file. None: any shape.
-        dtype: None: any floating-point one.
-    """
-
-    shape: tuple[int | str, ...] | None = None
-    dtype: torch.dtype | None = None
-
-
-def write_tensors(
-    path: str | PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
-) -> None:
-    """Write tensors, which share no memory, with their checksum; ``path`` appears only when it is complete.
-
-    Raises:
-        OSError: if the file cannot be written; it names the file.
-    """
-    from safetensors.torch import save_file
-
-    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with whole_file(path) as partial:
-        save_file(stored, partial, {**(metadata or {}), _CHECKSUM: _tensor_digest(stored)})
-
-
-def read_tensors(
-    path: str | PathLike[str],
-    expected: Mapping[str, Expected],
-    *,
-    what: str,
-    remedy: str,
-    metadata: Mapping[str, str] | None = None,
-) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a file, on the CPU, and its metadata.
-
-    Args:
-        path: the file.
-        expected: what each tensor must be, by its name.
-        what: what the file must be, for the message: "the state of a loss".
-        remedy: what to do if it is not, for the message: "compute it again".
-        metadata: what the file's metadata must say, such as its format.
-
-    Raises:
-        ValueError: if there is no such file, it is damaged, or it holds anything else; the message names it, and ends
-            with the remedy.
-    """
-    stored: dict[str, Tensor] = {}
-    found: dict[str, str] = {}
-    difference = None if Path(path).is_file() else "no such file"
-    try:
-        if difference is None:
-            with safe_open(str(path), framework="pt") as file:
-                found = file.metadata() or {}
-                stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
-            difference = _difference(stored, found, expected, metadata or {})
-    except SafetensorError as error:
-        difference = f"a damaged file ({message_line(error)})"
-    except OSError as error:
-        difference = f"a file that cannot be read ({message_line(error)})"
-    if difference is not None:
-        raise ValueError(f"{str(path)!r} must be {what}, got {difference}: {remedy}.")
-    return stored, found
-
-
-def _difference(
-    stored: Mapping[str, Tensor],
-    found: Mapping[str, str],
-    expected: Mapping[str, Expected],
-    metadata: Mapping[str, str],
-) -> str | None:
-    """Return what is wrong with the content of a file; None if nothing is."""
-    from st_extras.functional import finite_rows
-
-    for name, value in metadata.items():
-        if found.get(name) != value:
-            return f"the {name} {shown(found.get(name))} instead of {value!r}"
-    if missing := sorted(expected.keys() - stored.keys()):
-        return f"no tensor {', '.join(map(repr, missing))} in it"
-    if other := sorted(stored.keys() - expected.keys()):
-        return f"another tensor in it, {other[0]!r}"
-    sizes: dict[str, int] = {}
-    for name, tensor in stored.items():
-        wanted = expected[name]
-        shape = wanted.shape
-        if shape is not None and len(shape) == tensor.ndim:
-            pairs = zip(shape, tensor.shape, strict=True)
-            shape = tuple(sizes.setdefault(size, n) if isinstance(size, str) else size for size, n in pairs)
-        if shape is not None and tuple(tensor.shape) != shape:
-            return f"{name!r} of the shape {tuple(tensor.shape)} instead of {shape}"
-        if not (tensor.is_floating_point() if wanted.dtype is None else tensor.dtype == wanted.dtype):
-            return f"{name!r} of {tensor.dtype} instead of {wanted.dtype or 'floating-point numbers'}"
-        if not bool(finite_rows(tensor.reshape(1, -1))):
-            return f"{name!r} with NaN or an infinite value"
-    if _CHECKSUM in found and found[_CHECKSUM] != _tensor_digest(stored):
-        return "a damaged file (its checksum differs)"
-    return None
-
-
-def _tensor_digest(tensors: Mapping[str, Tensor]) -> str:
-    import torch
-
-    contents: list[str | bytes | memoryview] = []
-    for name in sorted(tensors):
-        contents += [name, tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data]
-    return digest(contents)
-
-
-def message_line(error: Exception) -> str:
-    """Return the message of an error in one line, without its final period."""
-    return " ".join(str(error).split()).rstrip(".")

@@ -1,6 +1,7 @@
 """``replace_folder``: what others wrote stays byte for byte, and a kill leaves the earlier folder or the new one."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from st_extras import files
 from st_extras.files import FILES, check_output, replace_folder
 
 NAMES = [FILES, "new/a", "replaced/a", "model.safetensors", "sub/config.txt", ".DS_Store", "notes/thesis.txt"]
@@ -122,6 +124,31 @@ def test_a_hidden_folder_of_others_is_refused(out, hidden, tmp_path, name):
     assert content(tmp_path) == before
 
 
+def test_a_list_that_names_files_of_others_removes_nothing_there(out, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    names = json.loads((out / FILES).read_text())
+    (out / FILES).write_text(json.dumps(["../thesis.txt", str(tmp_path / "thesis.txt"), *names]))
+    replace(out, "two", overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "thesis.txt"}
+
+
+def test_what_comes_into_the_earlier_folder_while_it_is_removed_stays(out, hidden, monkeypatch):
+    def removed(new: Path, replaced: Path) -> None:
+        if replaced.exists():
+            (replaced / "sub" / "notes.txt").write_text("mine")
+        return remove(new, replaced)
+
+    remove = files._remove_own
+    monkeypatch.setattr(files, "_remove_own", removed)
+    replace(out, "two", overwrite=True)
+    assert (out / "model.safetensors").read_text() == "two"
+    assert {name: text for name, text in content(hidden).items() if text} == {"replaced/sub/notes.txt": "mine"}
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"^output must have no earlier result beside it"):
+        replace(out, "three", overwrite=True)
+
+
 # --- failures ---
 
 
@@ -214,7 +241,9 @@ with files.replace_folder(target, overwrite=True) as folder:
 """
 POINTS = [
     *("Path mkdir 1", "Path touch 1", "Path mkdir 2", "block", "files follow_umask 1", "files list_files 1"),
-    *("files sync_files 1", "os rename 1", "os rename 2", "files _swap 1", "Path unlink 3", "Path rmdir 2"),
+    *("files sync_files 1", "os rename 1", "os rename 2", "files _swap 1"),
+    *(f"Path unlink {number}" for number in (2, 3, 4)),  # two files of the earlier folder, and their list
+    *(f"Path rmdir {number}" for number in (1, 2, 3)),  # two folders in it, and itself
 ]
 
 

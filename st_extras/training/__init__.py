@@ -2,14 +2,11 @@
 
 from st_extras.training.divergence import DivergenceError
 from st_extras.training.loss_state import LossStateCallback
-from st_extras.training.output import check_output, save_model
 from st_extras.training.run import TrainingRun, train_encoder
 
 __all__ = [
     "DivergenceError",
     "LossStateCallback",
     "TrainingRun",
-    "check_output",
-    "save_model",
     "train_encoder",
 ]

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 
 from st_extras.encoders.dropout import dropout_rates
-from st_extras.files import digest, json_digest
+from st_extras.files import digest
 from st_extras.training.settings import TrainingSettings
 
 _ROWS = 1000  # hashed at a time
@@ -40,7 +40,7 @@ def training_record(
         settings: how it is trained.
         checkpoints: the folder of the checkpoints, which name each other by their whole paths: it must not be moved.
     """
-    tokenizer = getattr(model, "tokenizer", None)
+    tokenizer, parameters = getattr(model, "tokenizer", None), sum(p.numel() for p in model.parameters())
     encoder = {
         "modules": [[type(module).__name__, _config(module)] for module in model],
         "dtypes": sorted({str(parameter.dtype) for parameter in model.parameters()}),
@@ -51,7 +51,7 @@ def training_record(
         "checkpoints": str(checkpoints),
         "text": _text(dataset),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "encoder": f"{sum(p.numel() for p in model.parameters())} parameters, {json_digest(encoder, _plain)}",
+        "encoder": f"{parameters} parameters, digest {digest([json.dumps(encoder, default=_plain, skipkeys=True)])}",
         **_class_and_config("loss", loss),
         **({} if evaluator is None else _class_and_config("evaluator", evaluator)),
     }

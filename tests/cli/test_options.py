@@ -253,12 +253,10 @@ def calls(run, monkeypatch):
         lambda path, prompts=None, default_prompt_name=None, **_: Model(path, prompts or {}, default_prompt_name),
     )
     on("st_extras.encoders.loading:with_modules", lambda model, modules: modules)
-    on("st_extras.training:check_output")
     on("st_extras.files:check_output")
     on("st_extras.training.checkpoints:check_places")
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     on("st_extras.training:train_encoder", lambda model, loss, **_: (loss(model), run)[1])
-    on("st_extras.training:save_model")
     for name in LOSSES.values():
         on(f"st_extras.losses:{name}.__init__")
     on("tests.cli.test_options:Own.__init__")

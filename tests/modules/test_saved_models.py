@@ -10,10 +10,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
+from st_extras.files import replace_folder
 from st_extras.losses import SimCSELoss
 from st_extras.modules import RepALPostProcessor, load, whitening
 from st_extras.text.keywords import TfidfKeywords
-from st_extras.training import save_model, train_encoder
+from st_extras.training import train_encoder
 from tests.modules.cases import TEXTS, attach, corpus_of_words, pairs_and_scores
 
 CORPUS = list(dict.fromkeys(corpus_of_words(160)))[:120]
@@ -115,7 +116,8 @@ def test_saved_files_follow_the_umask(whole, sentences, tmp_path):
     before = os.umask(0o027)
     try:
         model = load(str(whole), device="cpu")
-        save_model(model, tmp_path / "saved")
+        with replace_folder(tmp_path / "saved") as folder:
+            model.save(str(folder))
         plain = RepALPostProcessor.detach(model)
         options = {"max_steps": 1, "eval_steps": 1, "batch_size": 4, "evaluator": None, "show_progress_bar": False}
         train_encoder(plain, SimCSELoss(plain), sentences, tmp_path / "trained", **options)
