@@ -5,7 +5,6 @@ import gc
 import io
 import os
 import pickle
-import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -171,13 +170,6 @@ def still_encoder(make_encoder):
 def frequency_table(encoder, sentences):
     """Counts of the test sentences: 40 types, of which the 20 rarest are low-frequency at a ratio of 0.5."""
     return FrequencyTable.count(sentences, encoder.tokenizer)
-
-
-@pytest.fixture
-def no_matplotlib(monkeypatch):
-    """Refuse to import matplotlib, as if it were not installed."""
-    for name in {"matplotlib", *(loaded for loaded in sys.modules if loaded.startswith("matplotlib."))}:
-        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ FLOORS = [
     "ranking",
     "search",
     "evaluation",
-    "plots",
     "training",
     "adaptation",
     "cli",

@@ -7,13 +7,13 @@ import inspect
 
 import pytest
 
-from st_extras import encoders, evaluation, losses, modules, plots, samples, text, training
+from st_extras import encoders, evaluation, losses, modules, samples, text, training
 from st_extras.losses import parts
 from st_extras.samples.encoder import raw_encoder
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import docstring_examples, run_example
 
-PACKAGES = (text, encoders, samples, parts, losses, modules, evaluation, plots, training)
+PACKAGES = (text, encoders, samples, parts, losses, modules, evaluation, training)
 EXAMPLES = [example for package in PACKAGES for example in docstring_examples(package)]
 encoder = functools.cache(raw_encoder)
 QUICK = ("st_extras.text.", "st_extras.samples.")

@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from datasets import Dataset, IterableDataset
@@ -385,17 +386,19 @@ def score_candidates(
     if corpus.why_not_usable is not None:
         return DomainScores(corpus.why_not_usable)
     began = time.perf_counter()
+    seed, held_out = run.options.seed, corpus.held_out_embeddings
     try:
-        transforms = compute_candidates(corpus, run.options.seed)
+        directions = neighbor_directions(corpus.fitting_embeddings, tfidf=character_tfidf(corpus.fitting), seed=seed)
     except TooFewDifferentError as error:
         return DomainScores(str(error))
+    transforms = {one.name: one.affine(directions) for one in CANDIDATES}
     seconds = time.perf_counter() - began
 
     gain: Callable[[Affine], Gain]
     base_dev = confirmed_share = None
     if dev is None:
-        comparison = LabelFreeComparison(corpus.held_out, corpus.held_out_embeddings, seed=run.options.seed)
-        confirmed_share, gain = comparison.confirmed_share, label_free_gain(comparison, corpus.held_out_embeddings)
+        comparison = LabelFreeComparison(corpus.held_out, held_out, seed=seed)
+        confirmed_share, gain = comparison.confirmed_share, partial(label_free_gain, comparison, held_out)
         if confirmed_share < LEAST_CONFIRMED:
             return DomainScores(
                 f"only {confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree on, so "
@@ -421,30 +424,10 @@ def score_candidates(
     )
 
 
-def compute_candidates(corpus: Corpus, seed: int) -> dict[str, Affine]:
-    """Compute all candidates from the fitting texts: transforms by name, the gentlest first.
-
-    Raises:
-        TooFewDifferentError: if too few of their embeddings differ.
-    """
-    tfidf = character_tfidf(corpus.fitting)
-    directions = neighbor_directions(corpus.fitting_embeddings, tfidf=tfidf, seed=seed)
-    return {one.name: one.affine(directions) for one in CANDIDATES}
-
-
-def label_free_gain(comparison: LabelFreeComparison, embeddings: Tensor) -> Callable[[Affine], Gain]:
-    """Return what finds the label-free gain of a transform.
-
-    Args:
-        comparison: of J held-out texts with the base model.
-        embeddings: (J, D) by the base model, before a Normalize module.
-    """
-
-    def gain(transform: Affine) -> Gain:
-        score = comparison.compare(transform.apply(embeddings))
-        return Gain(score.gain, score.low, score.high)
-
-    return gain
+def label_free_gain(comparison: LabelFreeComparison, embeddings: Tensor, transform: Affine) -> Gain:
+    """Return the label-free gain after a transform of (J, D) embeddings of the compared texts by the base model."""
+    score = comparison.compare(transform.apply(embeddings))
+    return Gain(score.gain, score.low, score.high)
 
 
 def score_transforms(

@@ -224,7 +224,7 @@ def encode_collection(
     *,
     keep_index: bool,
 ) -> Collection:
-    """Encode all queries, and as many documents as the time allows.
+    """Encode all queries, and as many documents as the time allows, each with all of its passages.
 
     Args:
         run: encodes.
@@ -239,38 +239,9 @@ def encode_collection(
     if keep_index and run.model.similarity_fn_name == "dot":
         _check_lengths(run.encode(passage_texts[:PART], "Encoding first documents", role="document"))
     fewest = int(passages.first[min(FEWEST_DOCUMENTS, len(sample.texts))])  # passages of as many documents
-    return make_collection(
-        run.model,
-        sample,
-        queries,
-        passages,
-        run.encode(queries, "Encoding queries", role="query"),
-        run.encode_sample(passage_texts, fewest, "Encoding documents", role="document"),
-        language,
-    )
-
-
-def make_collection(
-    model: SentenceTransformer,
-    sample: Sample,
-    queries: list[str],
-    passages: Passages,
-    of_queries: Tensor,
-    of_passages: Tensor,
-    language: str | None,
-) -> Collection:
-    """Return the collection of queries and of the documents all of whose passages were encoded.
-
-    Args:
-        model: the base model.
-        sample: the documents.
-        queries: texts.
-        passages: of the documents.
-        of_queries: (Q, D).
-        of_passages: (n, D) of the first n passages; a table of words gives 0 to a text of unknown ones, which is left
-            out.
-        language: of BM25.
-    """
+    of_queries = run.encode(queries, "Encoding queries", role="query")
+    of_passages = run.encode_sample(passage_texts, fewest, "Encoding documents", role="document")
+    # a table of words gives 0 to texts of unknown words, which are left out
     queries, of_queries = with_embedding(queries, of_queries)
     encoded = int(np.searchsorted(passages.first, len(of_passages), side="right")) - 1  # whole documents
     of_passages = of_passages[: passages.first[encoded]]
@@ -282,7 +253,7 @@ def make_collection(
         documents,
         passages,
         passages.texts(documents),
-        (comparable(model, of_queries), comparable(model, of_passages)),
+        (comparable(run.model, of_queries), comparable(run.model, of_passages)),
         of_unit_length(of_queries, of_passages),
         BM25(documents or [""], language),
         sample.summary(encoded, documents),

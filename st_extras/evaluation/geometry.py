@@ -100,7 +100,7 @@ def unrelated_cosines(
         ValueError: if there are too few rows, or a row is zero or not finite.
     """
     groups = check_count("groups", groups, 2)
-    cosines, rows, columns = _sorted_pairs(x, queries, related, at_least=2 * groups)
+    cosines, rows, columns = sorted_pairs(x, queries, related, at_least=2 * groups)
     numbers = [n for n in (100, 1_000, 10_000, 100_000) if len(cosines) >= 10 * n]
 
     def marks(values: Tensor) -> Tensor:
@@ -115,13 +115,8 @@ def unrelated_cosines(
     return dict(zip(numbers, zip(*ends, strict=True), strict=True))
 
 
-def sorted_cosines(x: Tensor, queries: Tensor | None = None, related: Tensor | None = None) -> Tensor:
-    """Return the cosines of the pairs that :func:`unrelated_cosines` compares, highest first: (P,)."""
-    return _sorted_pairs(x, queries, related)[0]
-
-
-def _sorted_pairs(
-    x: Tensor, queries: Tensor | None, related: Tensor | None, at_least: int = 1
+def sorted_pairs(
+    x: Tensor, queries: Tensor | None = None, related: Tensor | None = None, at_least: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the cosines (P,) of all pairs, each once, highest first, and the numbers of their two texts, (P,) each."""
     u = check_embeddings("x", x, at_least).detach()
@@ -176,7 +171,7 @@ def moved_threshold(
     """
     check_interval("threshold", threshold, -1, 1)
     of_queries = queries or (None, None)
-    old, new = (sorted_cosines(x, one, related) for x, one in zip((before, after), of_queries, strict=True))
+    old, new = (sorted_pairs(x, one, related)[0] for x, one in zip((before, after), of_queries, strict=True))
     above = int((old > threshold).sum())
     if not 0 < above < len(new):
         return MovedThreshold(threshold, None, above, len(new))

@@ -20,7 +20,7 @@ from st_extras.adaptation.neighbors import write_searches
 from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
 from st_extras.adaptation.run import AdaptationRun, Sample, sample_texts
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
-from st_extras.encoders.passages import PASSAGE_WORDS, Passages
+from st_extras.encoders.passages import PASSAGE_WORDS
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask, compare_retrieval
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import first_documents
@@ -341,19 +341,22 @@ def test_the_weight_is_the_one_that_search_finds_of_long_documents(still_encoder
     assert "documents are longer than the 16 tokens" in caplog.text
 
 
-def test_documents_that_were_encoded_in_part_are_left_out():
-    cut = Passages(np.array([0, 2, 3, 6]), np.array([[0, 1], [1, 2], [0, 2], [0, 1], [1, 2], [2, 3]], dtype=np.int32))
-    rows = torch.ones(5, 16, dtype=torch.float64)
+def test_documents_that_were_encoded_in_part_are_left_out(still_encoder):
+    """And passages of unknown words, to which a table of words gives 0."""
+    documents = [text for text in LONG if len(pieces_of(text)) > 1][:4]
+    counts = [len(pieces_of(text)) for text in documents]
+    rows = torch.ones(sum(counts[:3]) + 1, 16, dtype=torch.float64)  # the time ended within the last document
     rows[1] = 0
-    queries = torch.ones(1, 16, dtype=torch.float64)
-    model = SimpleNamespace(similarity_fn_name="cosine")
-    sample = Sample(["ab", "cd", "efg"], 4)
-    found = search.make_collection(model, sample, ["q"], cut, queries, rows, None)
-    passages = found.passage_texts, found.passages.first.tolist()
-    assert (found.documents, *passages) == (["ab", "cd"], ["a", "cd"], [0, 1, 2])
-    assert found.embeddings[1].shape == (2, 16)
+    given: Any = SimpleNamespace(
+        model=still_encoder, encode=lambda texts, *_, **__: rows[: len(texts)], encode_sample=lambda *_, **__: rows
+    )
+    found = search.encode_collection(given, Sample(documents, 9), ["q"], 8, None, keep_index=False)
+    pieces = [piece for text in documents[:3] for piece in pieces_of(text)]
+    assert (found.documents, found.passage_texts) == (documents[:3], [pieces[0], *pieces[2:]])
+    assert np.diff(found.passages.first).tolist() == [counts[0] - 1, *counts[1:3]]
+    assert found.embeddings[1].shape == found.unit_embeddings[1].shape == (sum(counts[:3]) - 1, 16)
     summary = found.summary
-    assert (summary.read, summary.sampled, summary.encoded, summary.used) == (4, 3, 2, 2)
+    assert (summary.read, summary.sampled, summary.encoded, summary.used) == (9, 4, 3, 3)
 
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):

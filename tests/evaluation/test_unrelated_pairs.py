@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from st_extras.encoders.structure import has_search_routes
 from st_extras.evaluation import LabelFreeComparison
-from st_extras.evaluation.geometry import moved_threshold, sorted_cosines, unrelated_cosines
+from st_extras.evaluation.geometry import moved_threshold, sorted_pairs, unrelated_cosines
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs, encode_pairs
 from tests.helpers import count_rows, draw
 
@@ -41,7 +41,7 @@ def test_cosines_are_those_of_all_pairs_but_related_ones(asked):
     for n, (value, low, high) in found.items():
         assert value == pytest.approx(cosines[len(cosines) // n - 1], abs=1e-5)
         assert low < value < high
-    assert sorted_cosines(rows, queries, related).tolist() == pytest.approx(cosines, abs=1e-5)
+    assert sorted_pairs(rows, queries, related)[0].tolist() == pytest.approx(cosines, abs=1e-5)
 
 
 @pytest.mark.parametrize("asked", [None, 40])
@@ -50,7 +50,7 @@ def test_as_many_pairs_lie_above_the_moved_threshold(asked):
     queries = None if asked is None else (draw(asked, 6, seed=2), draw(asked, 5, seed=3))
     related = None if asked is None else draw(asked, 90, seed=4) > 1
     old, new = (
-        sorted_cosines(rows, None if queries is None else queries[side], related).tolist()
+        sorted_pairs(rows, None if queries is None else queries[side], related)[0].tolist()
         for side, rows in enumerate((before, after))
     )
     for threshold in (-0.3, 0.2, 0.8):
