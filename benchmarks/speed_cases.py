@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from benchmarks.speed_bench import Batch, Bench, Case, Step
 from benchmarks.studies import MNRL
 from st_extras.encoders import EmbeddingTable
-from st_extras.encoders.structure import content_mask
+from st_extras.encoders.rows import content_mask
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss, PaSeRLoss, SimCSELoss, SLTFAILoss
 from st_extras.modules import RepALPostProcessor
 from st_extras.text import JiebaKeywords

@@ -78,14 +78,15 @@ def weighted_info_nce(
     Returns:
         (), the mean over the B rows. A row whose denominator is empty contributes 0.
     """
-    rows = torch.arange(scores.size(0), device=scores.device)
-    positive = scores[rows, rows + offset]
+    positive = scores.diagonal(offset)  # (B,)
     logits = scores if weights is None else scores + weights.to(scores.dtype).log()
     if weights is not None or not include_positive:
         is_positive = torch.zeros_like(logits, dtype=torch.bool)
-        is_positive[rows, rows + offset] = True
-        own = positive.unsqueeze(1) if include_positive else scores.new_tensor(-torch.inf)
-        logits = torch.where(is_positive, own, logits)
+        is_positive.diagonal(offset).fill_(True)
+        own = positive.unsqueeze(1)
+        logits = (
+            torch.where(is_positive, own, logits) if include_positive else logits.masked_fill(is_positive, -torch.inf)
+        )
     empty = (logits == -torch.inf).all(dim=1)
     losses = torch.logsumexp(logits.masked_fill(empty.unsqueeze(1), 0.0), dim=1) - positive
     return losses.masked_fill(empty, 0.0).mean()
@@ -137,19 +138,18 @@ def mean_angle(start: Tensor, end: Tensor) -> Tensor:
 
 class _ReverseGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:
-        ctx.strength = strength
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return -ctx.strength * gradient, None
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return -gradient
 
 
-def reverse_gradient(x: Tensor, strength: float = 1.0) -> Tensor:
-    """Return ``x``; in the backward pass, multiply its gradient by ``-strength`` (Ganin & Lempitsky, 2015).
+def reverse_gradient(x: Tensor) -> Tensor:
+    """Return ``x``; in the backward pass, reverse the sign of its gradient (Ganin & Lempitsky, 2015).
 
     The layers after this point descend their loss, the layers before it ascend the same loss.
     """
-    reversed_x: Tensor = _ReverseGradient.apply(x, strength)  # type: ignore[no-untyped-call]
+    reversed_x: Tensor = _ReverseGradient.apply(x)  # type: ignore[no-untyped-call]
     return reversed_x

@@ -1,7 +1,8 @@
 """Who imports whom, read from the source: imports inside functions count too, those under TYPE_CHECKING do not.
 
-* Each part of the package is on one floor and imports only parts on lower floors (FLOORS, lowest first). ``losses``
-  and ``losses.parts`` are two floors of one folder. The package's root (``st_extras/__init__.py``) may import any.
+* Each part of the package is on one floor and imports only parts on lower floors (FLOORS, lowest first). ``losses``,
+  their base and ``losses.parts`` are three floors of one folder. The package's root (``st_extras/__init__.py``) may
+  import any.
 * Files of one part may import each other, except losses: they stand alone, and only ``slt_fai`` composes others.
 * No file imports itself by a detour.
 * ``functional`` needs torch alone, and ``import st_extras`` loads nothing heavy.
@@ -34,6 +35,7 @@ FLOORS = [
     "encoders",
     "samples",
     "losses.parts",
+    "losses.pair_loss",
     "losses",
     "modules",
     "ranking",

@@ -44,6 +44,13 @@ def test_public_classes_have_an_example():
     assert names <= {example.name for example in EXAMPLES}
 
 
+def test_examples_put_features_where_the_model_is():
+    """Which is a GPU for many who copy them; a loss takes features as a trainer gives them."""
+    calls = [line.source for example in EXAMPLES for line in example.examples if ".preprocess(" in line.source]
+    assert calls
+    assert [call for call in calls if "batch_to_device(" not in call] == []
+
+
 @pytest.mark.parametrize("source", [">>> 1 + 1\n3\n", ">>> 1 + 1  # doctest: +SKIP\n3\n"])
 def test_a_wrong_or_skipped_example_is_seen(source):
     with pytest.raises(AssertionError, match="planted"):

@@ -51,7 +51,12 @@ def loss_settings(objective: str, pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         ValueError: if there is no such class or setting.
     """
-    settings = options.parse_settings("--set", pairs, _loss_class(objective), also=_FURTHER.get(objective, ()))
+    from st_extras.losses.pair_loss import PairLoss, PairOptions
+
+    kind, also = _loss_class(objective), _FURTHER.get(objective, ())
+    if issubclass(kind, PairLoss):
+        also = (*also, *PairOptions.__annotations__)
+    settings = options.parse_settings("--set", pairs, kind, also=also)
     if "base_loss" in settings:
         bases = tuple(name for name in LOSSES if name not in _FURTHER)
         check_choice("--set base_loss", settings["base_loss"], bases)

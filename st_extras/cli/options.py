@@ -187,7 +187,8 @@ def parse_settings(option: str, pairs: Sequence[str], target: Any, *, also: Sequ
     Raises:
         ValueError: if a pair is not NAME=VALUE, or its name is unknown, given twice or has an option of its own.
     """
-    known = [name for name in inspect.signature(target).parameters if name not in _ELSEWHERE]
+    arguments = inspect.signature(target).parameters.values()
+    known = [one.name for one in arguments if one.name not in _ELSEWHERE and one.kind != one.VAR_KEYWORD]
     known += [name for name in also if name not in known]
     settings: dict[str, Any] = {}
     for pair in pairs:

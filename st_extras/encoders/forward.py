@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses.adaptive_layer import TransformerDecorator
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from st_extras.encoders.momentum import require_trainable
-from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import content_mask, keep_modes, unwrap
+from st_extras.encoders.rows import Features, content_mask
+from st_extras.encoders.structure import keep_modes, require_trainable, unwrap
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Encoded:
         sentence: (R, D) sentence embeddings.
         tokens: (R, L, D) last-layer token embeddings.
         input_ids: (R, L).
-        content_mask: (R, L) bool, see :func:`~st_extras.encoders.structure.content_mask`.
+        content_mask: (R, L) bool, see :func:`~st_extras.encoders.rows.content_mask`.
     """
 
     sentence: Tensor
@@ -82,51 +82,36 @@ def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any,
     return checkpoint(run, *inputs)
 
 
-def layer_decorator(model: nn.Module) -> TransformerDecorator | None:
-    """Return AdaptiveLayerLoss's decorator of the transformer's forward, or None where it is not running."""
-    forward = vars(unwrap(model)[0]).get("forward")
-    return forward if isinstance(forward, TransformerDecorator) else None
+def trained_encoder(model: nn.Module) -> SentenceTransformer:
+    """Return the SentenceTransformer inside a model, if a loss can train it now.
+
+    Raises:
+        ValueError: if it is frozen and gradients are enabled, or if AdaptiveLayerLoss runs the loss: it looks for the
+            layers' outputs in the features that it was given, and our passes are over rows made of them.
+    """
+    encoder = unwrap(model)
+    if torch.is_grad_enabled():
+        require_trainable(encoder)
+    if isinstance(vars(encoder[0]).get("forward"), TransformerDecorator):
+        raise ValueError("AdaptiveLayerLoss cannot run this loss: use it without, or inside MatryoshkaLoss.")
+    return encoder
 
 
 def forward_pass(model: nn.Module, features: Features) -> Features:
     """Run the encoder once; if the features have ``inputs_embeds``, they replace the ``input_ids``."""
     replaced = "input_ids" if "inputs_embeds" in features else None
-    given = {key: value for key, value in features.items() if key != replaced}
-    decorator = layer_decorator(model)
-    output: Features = model(given) if decorator is None else _layer_pass(decorator, model, given)
+    output: Features = model({key: value for key, value in features.items() if key != replaced})
     return output
-
-
-def _layer_pass(decorator: TransformerDecorator, model: nn.Module, features: Features) -> Features:
-    """Run the encoder for AdaptiveLayerLoss, whose runs after the first reuse the layers of the first run's passes.
-
-    It looks for the layers in the columns' features, and our passes are over copies of them. So the first run keeps
-    its passes on the decorator, which lives as long as the runs of one batch, and a later run gets them in the same
-    order, with the same rows, masks and random numbers.
-    """
-    kept: dict[str, Any] = decorator.__dict__.setdefault("kept", {"passes": [], "layer": None, "next": 0})
-    layer: int | None = vars(decorator)["layer_idx"]  # None in the first run
-    if layer is None:
-        output: Features = model(features)
-        kept["passes"].append(output)
-        return output
-    if kept["layer"] != layer:
-        kept.update(layer=layer, next=0)
-    index = kept["next"]
-    kept["next"] = index + 1
-    again: Features = model(dict(kept["passes"][index]))
-    return again
 
 
 def encode_tokens(model: nn.Module, features: Features) -> Encoded:
     """Run the encoder once and return its token embeddings beside its sentence embeddings.
 
     Raises:
-        ValueError: if the encoder gives no token embeddings (StaticEmbedding), or flattened ones, or if it is frozen
-            and gradients are enabled.
+        ValueError: if the encoder gives no token embeddings (StaticEmbedding), or flattened ones, or if it cannot be
+            trained, see :func:`trained_encoder`.
     """
-    if torch.is_grad_enabled():
-        require_trainable(unwrap(model))
+    encoder = trained_encoder(model)
     output = forward_pass(model, features)
     tokens = output.get("token_embeddings")
     if tokens is None or tokens.ndim != 3 or "attention_mask" not in features:
@@ -134,4 +119,4 @@ def encode_tokens(model: nn.Module, features: Features) -> Encoded:
             "This loss needs (B, L, D) token embeddings, which this encoder does not give: use a transformer "
             "(StaticEmbedding has none), with unpad_inputs=False."
         )
-    return Encoded(output["sentence_embedding"], tokens, features["input_ids"], content_mask(model, features))
+    return Encoded(output["sentence_embedding"], tokens, features["input_ids"], content_mask(encoder, features))

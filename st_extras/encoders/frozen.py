@@ -16,9 +16,8 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from st_extras.checks import shown
 from st_extras.encoders.loading import load_encoder
-from st_extras.encoders.padding import fix_padding_side
-from st_extras.encoders.rows import Features, reported_prompt_length, token_rows
-from st_extras.encoders.structure import content_mask, unwrap
+from st_extras.encoders.rows import Features, content_mask, reported_prompt_length, token_rows
+from st_extras.encoders.structure import fix_padding_side, unwrap
 
 _FRAME = ("prompt_length", "modality")  # features that describe the tokens around the sentences
 
@@ -133,6 +132,6 @@ def recover_texts(model: SentenceTransformer, features: Features) -> list[str]:
     framed = reported_prompt_length(features) or features.get("modality") == "message"
     content = content_mask(model, padded | {key: features[key] for key in _FRAME if key in features})
     kept = [ids[mask].tolist() for ids, mask in zip(padded["input_ids"], content, strict=True)]
-    texts = unwrap(model).tokenizer.batch_decode(kept, skip_special_tokens=True)
+    texts = model.tokenizer.batch_decode(kept, skip_special_tokens=True)
     # after a prompt, byte-level and SentencePiece tokenizers put the space before a word into its first token
     return [text.strip() for text in texts] if framed else texts

@@ -22,9 +22,9 @@ from torch import nn
 from st_extras.checks import check_choice, check_count, shown
 from st_extras.encoder_names import find_encoder
 from st_extras.encoders.dropout import set_dropout
-from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template
 from st_extras.encoders.prompts import name_prompts
+from st_extras.encoders.structure import fix_padding_side
 
 logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"]

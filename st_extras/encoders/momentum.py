@@ -6,33 +6,20 @@ import copy
 import logging
 from collections import OrderedDict
 from types import MethodType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from st_extras.checks import check_bool, check_interval
-from st_extras.encoders.heads import apply_head
+from st_extras.checks import check_interval
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import unwrap
+from st_extras.encoders.structure import require_trainable, unwrap
 
 logger = logging.getLogger(__name__)
 _Module = TypeVar("_Module", bound=nn.Module)
 _Pairs = list[tuple[Tensor, Tensor]]
 _SHARED = ("tokenizer", "processor", "model_card_data")
-
-
-def require_trainable(model: nn.Module) -> None:
-    """Refuse a model without trainable parameters.
-
-    Raises:
-        ValueError: if no parameter has requires_grad=True.
-    """
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ValueError(
-            "model is frozen: none of its parameters has requires_grad=True, so there is nothing to train."
-        )
 
 
 class MomentumEncoder(nn.Module):
@@ -51,8 +38,7 @@ class MomentumEncoder(nn.Module):
     Args:
         model: the SentenceTransformer to follow (or a DistributedDataParallel / ``torch.compile`` wrapper).
         momentum: m, in [0, 1]. 1: the copy never changes after the first update; 0: it equals the model after each.
-        head: a projection head to copy and follow too.
-        dropout: use dropout in the copy while it is in training mode.
+        head: a projection head to copy and follow too; nn.Identity: none.
 
     Raises:
         ValueError: if momentum is not in [0, 1].
@@ -60,19 +46,19 @@ class MomentumEncoder(nn.Module):
 
     initialised: Tensor
 
-    def __init__(
-        self, model: nn.Module, momentum: float = 0.995, *, head: nn.Module | None = None, dropout: bool = True
-    ) -> None:
+    def __init__(self, model: nn.Module, momentum: float = 0.995, *, head: nn.Module | None = None) -> None:
         super().__init__()
         self.momentum = check_interval("momentum", momentum, 0, 1)
-        self.dropout = check_bool("dropout", dropout)
         self._copy(model, head)
         self.register_buffer("initialised", torch.zeros((), dtype=torch.bool, device=unwrap(model).device))
         self._follows = False
+        self._paired: list[tuple[Any, ...]] = []
+        self._averaged: _Pairs = []
+        self._copied: _Pairs = []
 
     def _copy(self, model: nn.Module, head: nn.Module | None) -> None:
         self.encoder = _copy_module(unwrap(model))
-        self.projection_head = None if head is None else _copy_module(head)
+        self.projection_head = nn.Identity() if head is None else _copy_module(head)
 
     def renew(self, model: nn.Module, head: nn.Module | None = None) -> None:
         """Copy the model again, which may have got adapters (PEFT), unless the copy follows it or was restored."""
@@ -86,7 +72,7 @@ class MomentumEncoder(nn.Module):
         Raises:
             ValueError: if the model is frozen, or has other parameters, or trains others, than at the first call.
         """
-        source = unwrap(model)
+        source, head = unwrap(model), nn.Identity() if head is None else head
         if not self._follows:  # read once: on a GPU, the buffer makes the CPU wait
             require_trainable(source)
             self._warn_of_half_precision(source)
@@ -95,25 +81,23 @@ class MomentumEncoder(nn.Module):
             self.initialised.fill_(True)
             if is_first:
                 return
-        averaged, copied = self._pairs(source, head)
-        if averaged:
-            own_weights, their_weights = [own for own, _ in averaged], [theirs for _, theirs in averaged]
+        tensors = [*source.parameters(), *source.buffers(), *head.parameters()]
+        state = [(id(one), one.requires_grad, one.dtype, one.device) for one in tensors]
+        if state != self._paired:  # the first time, or the model was moved or cast since
+            self._averaged, self._copied = self._pairs(source, head)
+            self._paired = state
+        if self._averaged:
+            own_weights, their_weights = [own for own, _ in self._averaged], [theirs for _, theirs in self._averaged]
             average = get_ema_multi_avg_fn(self.momentum)  # type: ignore[no-untyped-call]
             average(own_weights, their_weights, None)
-        for own, theirs in copied:
+        for own, theirs in self._copied:
             own.copy_(theirs)
 
     def forward(self, features: Features) -> Tensor:
         """Return (B, D) embeddings, after the head if there is one, without gradients."""
         with torch.no_grad():
-            return apply_head(self.projection_head, [self.encoder(dict(features))["sentence_embedding"]])[0]
-
-    def train(self, mode: bool = True) -> MomentumEncoder:
-        """Set training mode, in which dropout is on only if ``dropout`` is set."""
-        super().train(mode)
-        if not self.dropout:
-            self.encoder.eval()
-        return self
+            embeddings: Tensor = self.projection_head(self.encoder(dict(features))["sentence_embedding"])
+            return embeddings
 
     def _warn_of_half_precision(self, source: nn.Module) -> None:
         trained = [p.dtype for p in source.parameters() if p.requires_grad and p.is_floating_point()]
@@ -124,14 +108,11 @@ class MomentumEncoder(nn.Module):
                 self.momentum,
             )
 
-    def _pairs(self, source: nn.Module, head: nn.Module | None) -> tuple[_Pairs, _Pairs]:
+    def _pairs(self, source: nn.Module, head: nn.Module) -> tuple[_Pairs, _Pairs]:
         """Pair the copy's tensors with the model's: those to average, those to copy (buffers, quantised weights)."""
-        modules: list[tuple[nn.Module, nn.Module]] = [(self.encoder, source)]
-        if head is not None:
-            modules.append((cast(nn.Module, self.projection_head), head))
         averaged: _Pairs = []
         copied: _Pairs = []
-        for mine, other in modules:
+        for mine, other in ((self.encoder, source), (self.projection_head, head)):
             own_shapes, their_shapes = ([p.shape for p in module.parameters()] for module in (mine, other))
             shared = {id(p) for p in mine.parameters()}
             if own_shapes != their_shapes or any(p.requires_grad and id(p) in shared for p in other.parameters()):
@@ -146,7 +127,7 @@ class MomentumEncoder(nn.Module):
                 if own.dtype != theirs.dtype or own.device != theirs.device:
                     own.data = own.data.to(theirs)
                 average = isinstance(own, nn.Parameter) and own.is_floating_point()
-                (averaged if average else copied).append((own, theirs.detach()))
+                (averaged if average else copied).append((own, theirs))
         return averaged, copied
 
 

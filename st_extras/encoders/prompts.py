@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from sentence_transformers import SentenceTransformer
 
-from st_extras.encoders.padding import fix_padding_side
+from st_extras.encoders.structure import fix_padding_side
 from st_extras.text.corpus import check_sentence
 
 Role = Literal["query", "document"]
@@ -36,7 +36,7 @@ def encode_as(model: SentenceTransformer, role: Role, texts: Sequence[str], **op
     """Return the embeddings of queries or documents by ``encode_query`` or ``encode_document``.
 
     Each text gets the encoder's prompt for the role, see :func:`other_prompt`, and padding changes no embedding, see
-    :func:`~st_extras.encoders.padding.fix_padding_side`.
+    :func:`~st_extras.encoders.structure.fix_padding_side`.
 
     Args:
         model: a SentenceTransformer.

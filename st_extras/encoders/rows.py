@@ -1,4 +1,4 @@
-"""Rows of tokenized sentences: repeat, stack and split them, without a model.
+"""Rows of tokenized sentences: repeat, stack and split them, and tell which of their tokens are content.
 
 ``features`` is what a SentenceTransformer's ``preprocess`` returns for one column: a dict of tensors whose first
 axis has the B sentences, plus metadata. No function here changes the features it is given.
@@ -6,29 +6,18 @@ axis has the B sentences, plus metadata. No function here changes the features i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, takewhile
+from typing import Any, cast
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from torch import Tensor
 
 Features = dict[str, Any]
-
-
-def check_columns(sentence_features: Iterable[Features], loss: str) -> list[Features]:
-    """Return the columns of a pair loss as a list.
-
-    Raises:
-        ValueError: if there are not one or two of them; the message names the loss.
-    """
-    columns = list(sentence_features)
-    if len(columns) not in (1, 2):
-        raise ValueError(
-            f"{loss} takes one column (the sentence) or two (the sentence and its positive), got {len(columns)}."
-        )
-    return columns
+_PROBES = ("0", "1 2 3 4")  # whatever a chat template puts around them is equal; nothing inside them is
 
 
 def count_rows(features: Features) -> int:
@@ -81,7 +70,7 @@ def try_stack_columns(columns: Sequence[Features], views: int = 2) -> Features |
         features).
     """
     if len(columns) == 1:
-        return stack_rows([columns[0]] * views)
+        return dict(columns[0]) if views == 1 else stack_rows([columns[0]] * views)
     # as Sentence Transformers' own losses merge their columns; it names no public function for it
     merged: Features | None = merge_feature_batches([dict(column) for column in columns])
     return merged
@@ -121,3 +110,92 @@ def reported_prompt_length(features: Features) -> int:
     """Return how many tokens Sentence Transformers counts as the prompt; 0 without one, or inside a template."""
     found = features.get("prompt_length")
     return 0 if found is None else int(torch.as_tensor(found).flatten()[0])  # in training a tensor of equal ones
+
+
+def non_content_ids(encoder: SentenceTransformer) -> list[int]:
+    """Return the ids of the special tokens that are never content; [UNK] and [MASK] are content.
+
+    A token that is [UNK] or [MASK] and also opens, closes, separates or pads rows (CLIP, GPT-2) is not content.
+    """
+    tokenizer = encoder.tokenizer
+    frame = {getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep", "pad")}
+    return sorted(set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id, tokenizer.mask_token_id} - frame))
+
+
+def _is_special(encoder: SentenceTransformer, ids: Tensor) -> Tensor:
+    """Return which tokens are special and never content, bool of the shape of ``ids``."""
+    return torch.isin(ids, _tensor_of(tuple(non_content_ids(encoder)), ids.device))
+
+
+@functools.lru_cache(maxsize=16)
+def _tensor_of(ids: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return token ids as a tensor, made once: copying numbers to a GPU in every step would wait for it every time."""
+    with torch.inference_mode(False):
+        return torch.tensor(ids, dtype=torch.long, device=device)
+
+
+def content_mask(encoder: SentenceTransformer, features: Features) -> Tensor:
+    """Return where the content tokens are: (R, L) bool, no padding, special tokens, prompt or chat template.
+
+    [UNK] and [MASK] are content, although the tokenizer lists them as special, unless they also frame the rows; so is a
+    prompt inside a chat template.
+    """
+    present = features["attention_mask"].bool()
+    if length := prompt_length(encoder, features):
+        present = present & (present.cumsum(dim=1) > length)
+    present = present & ~template_mask(encoder, features)
+    return present & ~_is_special(encoder, features["input_ids"])
+
+
+def prompt_length(encoder: SentenceTransformer, features: Features) -> int:
+    """Return the number of tokens of the prompt before each text, the opening token included; 0 without a prompt.
+
+    Sentence Transformers measures the prompt alone, without the last of the tokens that close a row (XLNet has two).
+    There, byte-level and SentencePiece tokenizers make a token of the space at the prompt's end; before a text, that
+    space belongs to the first word, which is not prompt.
+    """
+    length = reported_prompt_length(features)
+    if length:
+        present = features["attention_mask"].bool()
+        ordinary = present & ~_is_special(encoder, features["input_ids"])
+        after = ordinary.flip(1).cumsum(dim=1).flip(1) == 0  # after the last token that is not special
+        closing = int((present & after).sum(dim=1).min())  # all rows hold a prompt, so no row is special alone
+        length -= max(closing - 1, 0)
+        last = features["input_ids"][present & (present.cumsum(dim=1) == length)]
+        tokens = encoder.tokenizer.convert_ids_to_tokens(last.tolist())
+        length -= any(token[:1] in ("\u0120", "\u2581") and len(token) > 1 for token in tokens)  # as in "\u0120dog"
+    return length
+
+
+def template_mask(encoder: SentenceTransformer, features: Features) -> Tensor:
+    """Return where the tokens of a chat template are: (R, L) bool; all False if the texts went through no template.
+
+    The template's tokens are found by rendering two short texts and comparing: a token in which template and text have
+    merged counts as text, and so does a prompt inside the template. Rows that ``max_seq_length`` cut may lack the
+    template's end.
+
+    Args:
+        encoder: made the features.
+        features: the tokenized rows, padded on either side.
+    """
+    present = features["attention_mask"].bool()  # (R, L)
+    if features.get("modality") != "message":
+        return torch.zeros_like(present)
+    probe, other = (
+        encoder.preprocess([text], processing_kwargs={"text": {"truncation": False}})["input_ids"][0].tolist()
+        for text in _PROBES
+    )
+    before = probe[: _count_equal(probe, other)]
+    probe, other = probe[len(before) :], other[len(before) :]
+    after = probe[len(probe) - _count_equal(probe[::-1], other[::-1]) :]
+    rows = token_rows(features)
+    starts = [_count_equal(row, before) for row in rows]
+    ends = [len(row) - _count_equal(row[start:][::-1], after[::-1]) for row, start in zip(rows, starts, strict=True)]
+    place = present.cumsum(dim=1)  # 1-based among the tokens of a row
+    first, last = (torch.tensor(values, device=present.device).unsqueeze(1) for values in (starts, ends))
+    return cast(Tensor, present & ((place <= first) | (place > last)))
+
+
+def _count_equal(first: Iterable[int], second: Iterable[int]) -> int:
+    """Return the number of leading tokens that two rows have in common."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))))

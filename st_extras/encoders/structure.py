@@ -1,4 +1,4 @@
-"""What an encoder is made of: its modules, dimensions, tokenizer, and which of its tokens are content."""
+"""What an encoder is made of: its modules, dimensions and tokenizer, and what losses and modules require of them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Router
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from st_extras.checks import check_choice, shown
-from st_extras.encoders.rows import Features, reported_prompt_length
-from st_extras.encoders.templates import template_mask
 
 logger = logging.getLogger(__name__)
 _FEWEST_CHECKED = 8  # texts; fewer show nothing about the others
@@ -46,6 +43,35 @@ def keep_modes(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def fix_padding_side(model: nn.Module) -> None:
+    """Let a model's tokenizers, of every route, pad on the right, in place.
+
+    Padding on the left moves a text in the batch. An encoder with absolute positions that counts them by place (BERT,
+    GPT-2) then makes another embedding of it, depending on the longest text of the batch. On the right, padding moves
+    nothing, and attention masks hide it; encoders with relative or rotary positions make the same embedding either way.
+
+    Whatever takes an encoder calls it: loading, losses, modules, guides, searches; not evaluators, which change no
+    encoder.
+    """
+    for module in unwrap(model).modules():
+        tokenizer: Any = getattr(module, "tokenizer", None)
+        if getattr(tokenizer, "padding_side", "right") != "right":
+            tokenizer.padding_side = "right"
+            logger.info("The tokenizer pads on the right now, where padding moves no text.")
+
+
+def require_trainable(model: nn.Module) -> None:
+    """Refuse a model without trainable parameters.
+
+    Raises:
+        ValueError: if no parameter has requires_grad=True.
+    """
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(
+            "model is frozen: none of its parameters has requires_grad=True, so there is nothing to train."
+        )
 
 
 def embedding_dimension(model: nn.Module) -> int:
@@ -136,50 +162,6 @@ def check_mask_token(model: Any, on_missing_mask: str, what: str, otherwise: str
             f"{otherwise}."
         )
     return on_missing_mask
-
-
-def non_content_ids(model: nn.Module) -> list[int]:
-    """Return the ids of the special tokens that are never content; [UNK] and [MASK] are content.
-
-    A token that is [UNK] or [MASK] and also opens, closes, separates or pads rows (CLIP, GPT-2) is not content.
-    """
-    tokenizer = unwrap(model).tokenizer
-    frame = {getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep", "pad")}
-    return sorted(set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id, tokenizer.mask_token_id} - frame))
-
-
-def content_mask(model: nn.Module, features: Features) -> Tensor:
-    """Return where the content tokens are: (R, L) bool, no padding, special tokens, prompt or chat template.
-
-    [UNK] and [MASK] are content, although the tokenizer lists them as special, unless they also frame the rows; so is a
-    prompt inside a chat template.
-    """
-    special = torch.tensor(non_content_ids(model), device=features["input_ids"].device)
-    present = features["attention_mask"].bool()
-    if length := prompt_length(model, features):
-        present = present & (present.cumsum(dim=1) > length)
-    present = present & ~template_mask(unwrap(model), features)
-    return cast(Tensor, present & ~torch.isin(features["input_ids"], special))
-
-
-def prompt_length(model: nn.Module, features: Features) -> int:
-    """Return the number of tokens of the prompt before each text, the opening token included; 0 without a prompt.
-
-    Sentence Transformers measures the prompt alone, without the last of the tokens that close a row (XLNet has two).
-    There, byte-level and SentencePiece tokenizers make a token of the space at the prompt's end; before a text, that
-    space belongs to the first word, which is not prompt.
-    """
-    length = reported_prompt_length(features)
-    if length:
-        present = features["attention_mask"].bool()
-        special = torch.isin(features["input_ids"], torch.tensor(non_content_ids(model), device=present.device))
-        after = (present & ~special).flip(1).cumsum(dim=1).flip(1) == 0  # after the last token that is not special
-        closing = int((present & after).sum(dim=1).min())  # all rows hold a prompt, so no row is special alone
-        length -= max(closing - 1, 0)
-        last = features["input_ids"][present & (present.cumsum(dim=1) == length)]
-        tokens = unwrap(model).tokenizer.convert_ids_to_tokens(last.tolist())
-        length -= any(token[:1] in ("\u0120", "\u2581") and len(token) > 1 for token in tokens)  # as in "\u0120dog"
-    return length
 
 
 def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> None:

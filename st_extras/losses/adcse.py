@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -11,18 +11,20 @@ from torch import Tensor, nn
 
 from st_extras.checks import check_bool, check_count, check_temperature
 from st_extras.citations import CITATIONS
-from st_extras.encoders.heads import apply_head
-from st_extras.encoders.momentum import MomentumEncoder, renew_at_state_dict, require_trainable
+from st_extras.encoders.momentum import MomentumEncoder, renew_at_state_dict
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import embedding_dimension, unwrap
+from st_extras.encoders.structure import embedding_dimension, require_trainable, unwrap
 from st_extras.functional import cosine_scores, full_precision, unit_rows, unit_scores, weighted_info_nce
+from st_extras.losses.pair_loss import PairLoss, PairOptions
 from st_extras.losses.parts.adversaries import Adversaries, Ascent
-from st_extras.losses.parts.gradient_cache import CutColumns, Views, mean_over_mini_batches
-from st_extras.losses.parts.pair_step import Columns, PairStep
-from st_extras.losses.parts.wrapping import refuse_wrapped
+from st_extras.losses.parts.gradient_cache import ColumnBatches, ViewBatches
+from st_extras.losses.parts.wrapping import refuse_matryoshka
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-class AdCSELoss(nn.Module):
+class AdCSELoss(PairLoss):
     """Pull a sentence towards a momentum encoder's embedding of it, and push it away from learned adversarial vectors.
 
     The positives come from a copy of the encoder that follows it slowly, so the trained encoder sees B rows per step
@@ -55,25 +57,15 @@ class AdCSELoss(nn.Module):
         adversary_start: how the adversaries are initialized. "random": drawn from N(0, I), as in the paper;
             "features": each is replaced, once, by a key of the first batches at length 1, after the batch's loss (as in
             AdCo, which the paper builds on). Until then it is random.
-        adversary_learning_rate: alpha. 0: the adversaries do not move. A step turns an adversary by an angle
-            proportional to 1/|n_m|^2: the same rate turns unit vectors ("features") D times as far as random ones.
-        adversary_momentum: mu of their SGD, in [0, 1).
-        adversary_weight_decay: lambda of their SGD.
-        adversary_temperature: tau of the loss that the adversaries ascend; the encoder's stays ``temperature``. A lower
-            one lets each adversary follow its nearest anchors. None: ``temperature``, as in the paper.
+        adversary_learning_rate: alpha, beside mu = 0.9 and lambda = 1e-4. 0: the adversaries do not move. A step turns
+            an adversary by an angle proportional to 1/|n_m|^2: the same rate turns unit vectors ("features") D times as
+            far as random ones.
         in_batch_negatives: use the other sentences of the batch as negatives too. False: eq. 5 to the letter.
-        symmetric: also contrast each h_i^+ with the h_j and the adversaries; the loss is the mean of both directions.
-        projection: heads g_q and g_p, Linear(D, D) + tanh, that belong to the loss and are dropped at evaluation.
         shared_head: g_p is the trained head g_q, without gradients from the keys (the released code), and not a copy
             of it that follows by eq. 4 (the paper). Needs ``projection``; with ``tied``, the head is shared anyway.
-        key_dropout: dropout in the momentum encoder.
-        gather_across_devices: use the sentences of all processes as negatives.
-        mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
-            with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
-        mini_batch_num_tokens: instead, number of tokens, without padding, that the encoder sees at a time: for
-            sentences of very different lengths. A sentence with more tokens is a mini-batch of its own.
-        generator: torch.Generator that draws the adversaries, on the model's device. None: one is made from torch's
-            seed.
+        options: ``projection``, ``gather_across_devices``, ``mini_batch_size``, ``mini_batch_num_tokens`` and
+            ``generator`` (of the adversaries) of :class:`~st_extras.losses.pair_loss.PairLoss`. Here ``projection`` is
+            True unless given: heads g_q and g_p.
 
     Attributes:
         instruments: 0-dim tensors of the last training step, by name, for the trainer's log. "adversary_similarity":
@@ -99,10 +91,11 @@ class AdCSELoss(nn.Module):
     and StaticEmbedding.
 
     Differs from the paper: eq. 5 has the adversaries alone as negatives. The released code, which produced the reported
-    numbers, also uses in-batch negatives, which is the default here. Weight decay of the adversaries,
-    ``adversary_temperature`` and ``symmetric`` are the code's; ``adversary_start`` is AdCo's.
+    numbers, also uses in-batch negatives, which is the default here. Weight decay of the adversaries is the code's;
+    ``adversary_start`` is AdCo's.
     Differs from the authors' code: the momentum encoder starts as a copy (theirs appears to start at random), and has
-    a head of its own unless ``shared_head``.
+    a head of its own unless ``shared_head``; the adversaries ascend the encoder's loss at its own temperature, and the
+    loss is that of the anchors alone.
     Paper (BERT base): batch 64, learning rate 3e-5, max length 32, STS-B dev every 125 steps. Script: 1 epoch.
 
     Example:
@@ -129,20 +122,12 @@ class AdCSELoss(nn.Module):
         tied: bool = False,
         adversary_start: Literal["random", "features"] = "random",
         adversary_learning_rate: float = 3e-3,
-        adversary_momentum: float = 0.9,
-        adversary_weight_decay: float = 1e-4,
-        adversary_temperature: float | None = None,
         in_batch_negatives: bool = True,
-        symmetric: bool = False,
-        projection: bool = True,
         shared_head: bool = False,
-        key_dropout: bool = True,
-        gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
-        mini_batch_num_tokens: int | None = None,
-        generator: torch.Generator | None = None,
+        **options: Unpack[PairOptions],
     ) -> None:
-        super().__init__()
+        options.setdefault("projection", True)
+        super().__init__(model, one_view=not check_bool("tied", tied), **options)
         num_adversaries = check_count("num_adversaries", num_adversaries, at_most=1_000_000)
         self.in_batch_negatives = check_bool("in_batch_negatives", in_batch_negatives)
         if num_adversaries == 0 and not in_batch_negatives:
@@ -150,123 +135,79 @@ class AdCSELoss(nn.Module):
                 "num_adversaries must be > 0 with in_batch_negatives=False, got 0: it leaves no negatives."
             )
         self.shared_head = check_bool("shared_head", shared_head)
-        if shared_head and not projection:
+        if shared_head and not options["projection"]:
             raise ValueError("shared_head must be False with projection=False, got True: set projection=True too.")
-        require_trainable(unwrap(model))
-        check_bool("key_dropout", key_dropout)
-        self.model = model
+        encoder = unwrap(model)
+        require_trainable(encoder)
         self.temperature = check_temperature("temperature", temperature)
-        self.symmetric = check_bool("symmetric", symmetric)
-        self.step = PairStep(
-            type(self).__name__,
-            model,
-            one_view=not check_bool("tied", tied),
-            projection=projection,
-            gather_across_devices=gather_across_devices,
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
-        self.uses_gradient_cache = self.step.uses_gradient_cache
         self.momentum_encoder = None
         if not tied:
-            self.momentum_encoder = MomentumEncoder(model, momentum, head=self.followed_head, dropout=key_dropout)
+            self.momentum_encoder = MomentumEncoder(encoder, momentum, head=self.followed_head)
             renew_at_state_dict(self)
         self.adversaries = Adversaries(
             num_adversaries,
-            embedding_dimension(model),
-            unwrap(model).device,
+            embedding_dimension(encoder),
+            encoder.device,
             start=adversary_start,
             learning_rate=adversary_learning_rate,
-            momentum=adversary_momentum,
-            weight_decay=adversary_weight_decay,
             temperature=self.temperature,
-            ascent_temperature=adversary_temperature,
-            generator=generator,
+            generator=options.get("generator"),
         )
 
-    def views(self, sentence_features: Columns) -> tuple[Features, int]:
-        """Return the rows that the trained encoder must see, for a loss that wraps this one.
-
-        (B rows, 1): the keys are the momentum encoder's; tied: (2B rows, 2).
-        """
-        return self.step.rows(self.model, sentence_features)
-
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch; ``labels`` are not used."""
-        return self.step.run(self, sentence_features)
-
-    def compute_loss_from_embeddings(
-        self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, sentence_features: Columns | None = None
+    def calculate_loss(
+        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
     ) -> Tensor:
-        """Return the loss; if gradients are enabled, the adversaries then take their step.
-
-        Args:
-            embeddings: [queries, keys], each (B, D), after the heads. With ``sentence_features``: the trained
-                encoder's output for the rows of :meth:`views`, before the heads: [anchors]; tied: [anchors, positives].
-            labels: not used.
-            sentence_features: the tokenized columns, of which the momentum encoder makes the keys.
-        """
-        return self.step.of_embeddings(self, embeddings, sentence_features, after_head=sentence_features is None)
-
-    def calculate_loss(self, reps: Views, *, with_backward: bool = False, columns: CutColumns | None = None) -> Tensor:
         """Return eq. 5; afterwards, if gradients are enabled, the adversaries take their step.
 
         Args:
-            reps: the embeddings of the queries after the head, in mini-batches of (b, D); those of the keys too, unless
-                the momentum encoder makes them.
+            views: the embeddings of the queries after the head, in mini-batches of (b, D); those of the keys too,
+                unless the momentum encoder makes them.
             with_backward: differentiate here, and return a value without a graph.
             columns: the tokenized columns in mini-batches; the momentum encoder makes the keys of the last one.
         """
         advice = "its adversaries take one step, so use SimCSELoss or DCLRLoss, with projection=False"
-        refuse_wrapped(self.model, "AdCSELoss", advice, cached=self)
-        if self.momentum_encoder is not None and len(reps) == 1 and columns is not None:
-            reps = [reps[0], self._keys(columns[-1])]
-        other_signal = self.momentum_encoder is not None or len(self.adversaries.vectors) > 0
-        queries, keys = self.step.join(self.model, reps, other_signal=other_signal)  # (B, D) each
+        refuse_matryoshka(self.model, "AdCSELoss", advice, cached=self)
+        if self.momentum_encoder is not None and len(views) == 1 and columns is not None:
+            views = [views[0], self._keys(self.momentum_encoder, columns[-1])]
+        other_signal = self.momentum_encoder is not None or len(self.adversaries) > 0
+        queries, keys = self.whole(views, other_signal=other_signal)  # (B, D) each
         adversaries = self.adversaries.vectors.to(full_precision(queries).dtype)  # (M, D)
-        ascends, ascent = torch.is_grad_enabled() and len(adversaries) > 0, Ascent(self.adversaries)
-        directions = [(reps[0], keys), (reps[1], queries)] if self.symmetric else [(reps[0], keys)]
+        gathered, offset = self.gather(keys, other_negatives=len(adversaries))
+        candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
+        ascent = Ascent(self.adversaries) if torch.is_grad_enabled() and len(adversaries) else None
 
-        def mean_of(anchors: list[Tensor], positives: Tensor) -> Tensor:
-            gathered, offset = self.step.gather(
-                positives, other_negatives=len(adversaries), in_batch_negatives=self.in_batch_negatives
-            )
-            candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
+        def contrast(batch: Tensor, candidates: Tensor, begin: int) -> Tensor:
+            """Return eq. 5 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``."""
+            negatives = cosine_scores(batch, adversaries, self.temperature)  # (b, M)
+            scores = unit_scores(unit_rows(batch), candidates, self.temperature)  # (b, world * B)
+            if not self.in_batch_negatives:
+                left_out = torch.ones_like(scores, dtype=torch.bool)
+                left_out.diagonal(offset + begin).fill_(False)
+                scores = scores.masked_fill(left_out, -torch.inf)
+            logits = torch.cat([scores, negatives], dim=1)  # (b, world * B + M)
+            if ascent is not None:
+                ascent.add(batch, logits.detach())
+            return weighted_info_nce(logits, offset=offset + begin)
 
-            def contrast(batch: Tensor, candidates: Tensor, begin: int) -> Tensor:
-                """Return eq. 5 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``."""
-                negatives = cosine_scores(batch, adversaries, self.temperature)  # (b, M)
-                scores = unit_scores(unit_rows(batch), candidates, self.temperature)  # (b, world * B)
-                if not self.in_batch_negatives:
-                    left_out = torch.ones_like(scores, dtype=torch.bool)
-                    left_out.diagonal(offset + begin).fill_(False)
-                    scores = scores.masked_fill(left_out, -torch.inf)
-                logits = torch.cat([scores, negatives], dim=1)  # (b, world * B + M)
-                if ascends:
-                    ascent.add(batch, logits.detach())
-                return weighted_info_nce(logits, offset=offset + begin) / len(directions)
-
-            return mean_over_mini_batches(anchors, candidates, contrast, with_backward=with_backward)
-
-        value = torch.stack([mean_of(*direction) for direction in directions]).sum()
-        if ascends:
+        value = self.mean_over_mini_batches(views[0], candidates, contrast, with_backward=with_backward)
+        if ascent is not None:
             self.adversaries.step(ascent, keys)
         return value
 
-    def _keys(self, column: Sequence[Features]) -> list[Tensor]:
+    def _keys(self, momentum_encoder: MomentumEncoder, column: Sequence[Features]) -> list[Tensor]:
         """Return the momentum encoder's keys in mini-batches, (b, D) each; in training it first follows the model."""
-        momentum_encoder: Any = self.momentum_encoder
+        encoder = unwrap(self.model)
         if torch.is_grad_enabled():
-            momentum_encoder.update(self.model, self.followed_head)
-        momentum_encoder.train(unwrap(self.model).training)
+            momentum_encoder.update(encoder, self.followed_head)
+        momentum_encoder.train(encoder.training)
         with torch.no_grad():
             keys = [momentum_encoder(part) for part in column]
-            return apply_head(self.step.projection_head, keys) if self.shared_head else keys
+            return [self.projection_head(part) for part in keys] if self.shared_head else keys
 
     @property
     def followed_head(self) -> nn.Module | None:
-        """The head that the momentum encoder copies; None if the keys use the trained head or there is none."""
-        return None if self.shared_head else self.step.projection_head
+        """The head that the momentum encoder copies; None if the keys use the trained head."""
+        return None if self.shared_head else self.projection_head
 
     @property
     def instruments(self) -> dict[str, Tensor]:
@@ -275,7 +216,7 @@ class AdCSELoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        own = {name: getattr(self, name) for name in ("temperature", "in_batch_negatives", "symmetric", "shared_head")}
+        own = {name: getattr(self, name) for name in ("temperature", "in_batch_negatives", "shared_head")}
         copied = self.momentum_encoder
         own |= {"tied": copied is None, "momentum": getattr(copied, "momentum", None)}
-        return own | {"key_dropout": getattr(copied, "dropout", None)} | self.adversaries.config | self.step.config
+        return own | self.adversaries.config | super().get_config_dict()

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_extras.checks import check_bool, check_temperature
 from st_extras.citations import CITATIONS
-from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.gradient_cache import CutColumns, Views, mean_over_mini_batches
-from st_extras.losses.parts.pair_step import Columns, PairStep
-from st_extras.losses.parts.views import check_augmentations
+from st_extras.losses.pair_loss import PairLoss, PairOptions
+from st_extras.losses.parts.gradient_cache import ColumnBatches, ViewBatches
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-class ConSERTLoss(nn.Module):
+class ConSERTLoss(PairLoss):
     """Pull two augmented views of a sentence together and push the views of all other sentences away.
 
     The views are made by changing the encoder's input (shuffled positions, features set to zero) instead of by dropout,
@@ -37,17 +38,11 @@ class ConSERTLoss(nn.Module):
     Args:
         model: the SentenceTransformer to train; for cutoffs it must take input embeddings in place of token ids.
         temperature: tau.
-        augmentations: how each of the two views is made: "shuffle", "token_cutoff", "span_cutoff", "feature_cutoff",
-            "none" or "dropout", explained in :class:`~st_extras.losses.parts.views.TwoViews`.
-        cutoff_rate: share of the tokens or features that a cutoff zeroes, in (0, 1).
         include_positive: keep the positive in the denominator.
+        augmentations: how each of the two views is made, see :class:`~st_extras.losses.pair_loss.PairLoss`.
         dropout: run the encoder with its own dropout too; always on if a view is "dropout".
-        gather_across_devices: use the sentences of all processes as negatives.
-        mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
-            with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
-        mini_batch_num_tokens: instead, number of tokens, without padding, that the encoder sees at a time: for
-            sentences of very different lengths. A sentence with more tokens is a mini-batch of its own.
-        generator: torch.Generator of the views, on the model's device. None: one is made from torch's seed.
+        options: ``projection``, ``gather_across_devices``, ``mini_batch_size``, ``mini_batch_num_tokens`` and
+            ``generator`` of :class:`~st_extras.losses.pair_loss.PairLoss`.
 
     Inputs:
         +-------------------------------+--------+
@@ -59,10 +54,10 @@ class ConSERTLoss(nn.Module):
         +-------------------------------+--------+
 
     Works with: transformers, encoders as well as decoders, padded on either side; prompts, chat templates, LoRA,
-    MatryoshkaLoss, dictionaries of losses, several processes.
+    MatryoshkaLoss (without ``projection``), dictionaries of losses, several processes.
     Refuses: encoders that do not take what a view needs (cutoffs: BART and CLIP; all but "none" and "dropout", and
     ``mini_batch_size``: StaticEmbedding), a Router with several encoders, flattened (unpadded) features;
-    AdaptiveLayerLoss together with ``mini_batch_size``.
+    AdaptiveLayerLoss.
 
     Differs from the paper: special tokens are neither shuffled nor cut as tokens.
     Differs from the authors' code: the mean of the two directions, not 0.15 times their sum (as a base of SLTFAILoss,
@@ -89,55 +84,23 @@ class ConSERTLoss(nn.Module):
         model: SentenceTransformer,
         *,
         temperature: float = 0.1,
-        augmentations: Sequence[str] = ("feature_cutoff", "shuffle"),
-        cutoff_rate: float = 0.2,
         include_positive: bool = True,
+        augmentations: Sequence[str] = ("feature_cutoff", "shuffle"),
         dropout: bool = False,
-        gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
-        mini_batch_num_tokens: int | None = None,
-        generator: torch.Generator | None = None,
+        **options: Unpack[PairOptions],
     ) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model, augmentations=augmentations, dropout=dropout, **options)
         self.temperature = check_temperature("temperature", temperature)
         self.include_positive = check_bool("include_positive", include_positive)
-        if check_bool("dropout", dropout) and "none" in check_augmentations(augmentations):
-            raise ValueError(
-                f"dropout must be False with augmentations={tuple(augmentations)}, got True: both views go through the "
-                "encoder in one pass, so use 'dropout' instead of 'none'."
-            )
-        self.step = PairStep(
-            type(self).__name__,
-            model,
-            augmentations,
-            cutoff_rate=cutoff_rate,
-            dropout=dropout,
-            gather_across_devices=gather_across_devices,
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-            generator=generator,
-        )
-        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.uses_gradient_cache
 
-    def views(self, sentence_features: Columns) -> tuple[Features, int]:
-        """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return self.step.rows(self.model, sentence_features)
-
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch; ``labels`` are not used."""
-        return self.step.run(self, sentence_features)
-
-    def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None = None) -> Tensor:
-        """Return the loss of [first views, second views], each (B, D)."""
-        return self.step.of_embeddings(self, embeddings, None)
-
-    def calculate_loss(self, reps: Views, *, with_backward: bool = False, columns: CutColumns | None = None) -> Tensor:
+    def calculate_loss(
+        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
+    ) -> Tensor:
         """Return NT-Xent of both views' mini-batches, (b, D) each, averaged over both directions (eq. 9 of SLT-FAI).
 
         ``columns`` are not used.
         """
-        (first, offset), (second, _) = (self.step.gather(view) for view in self.step.join(self.model, reps))
+        (first, offset), (second, _) = (self.gather(view) for view in self.whole(views))
 
         def half(anchors: list[Tensor], own_view: Tensor, other_view: Tensor) -> Tensor:
             candidates = unit_rows(torch.cat([other_view, own_view]))  # (2 * world * B, D)
@@ -148,12 +111,11 @@ class ConSERTLoss(nn.Module):
                 weights.diagonal(row + len(own_view)).zero_()  # an anchor is not its own candidate
                 return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=row) / 2
 
-            return mean_over_mini_batches(anchors, candidates, contrast, with_backward=with_backward)
+            return self.mean_over_mini_batches(anchors, candidates, contrast, with_backward=with_backward)
 
-        return half(reps[0], first, second) + half(reps[1], second, first)
+        return half(views[0], first, second) + half(views[1], second, first)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
         own = {name: getattr(self, name) for name in ("temperature", "include_positive", "dropout")}
-        config = own | self.step.config
-        return {name: value for name, value in config.items() if name != "projection"}
+        return own | super().get_config_dict()

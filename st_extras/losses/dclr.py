@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_extras.checks import check_bool, check_temperature
 from st_extras.citations import CITATIONS
 from st_extras.encoders.embedding_table import EmbeddingTable
-from st_extras.encoders.rows import Features
 from st_extras.functional import unit_rows, unit_scores, weighted_info_nce
-from st_extras.losses.parts.gradient_cache import CutColumns, Views, mean_over_mini_batches
+from st_extras.losses.pair_loss import PairLoss, PairOptions
+from st_extras.losses.parts.gradient_cache import ColumnBatches, ViewBatches
 from st_extras.losses.parts.instance_weights import InstanceWeights
 from st_extras.losses.parts.noise import NoiseNegatives
-from st_extras.losses.parts.pair_step import Columns, PairStep
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-class DCLRLoss(nn.Module):
+class DCLRLoss(PairLoss):
     """Contrast two views of a sentence with negatives that a guide has checked, and with noise vectors.
 
     A frozen guide encoder decides which sentences of the batch are too similar to be negatives (instance weights);
     noise vectors, moved towards the anchors, are further negatives and even out the space. Without a guide (the
     default) no negative is left out, and a log message says so.
 
-    Recommended: ``DCLRLoss(model, noise_ratio=0, augmentations=["feature_cutoff", "shuffle"])`` with a learning rate of
-    1e-4, the best training of most raw encoders (docs/mechanisms.md). ``DCLRLoss(model, complementary_model=...)`` is
-    the paper's: its noise and weights added nothing there, and in runs of some dozen steps SimCSE is ahead of it.
+    Use it with a guide that knows the text better than the model; noise and weights alone added nothing in our
+    measurements, and without both, ``SimCSELoss(model, include_positive=False)`` is the same loss.
 
     Paper: DCLR, Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423.
     Code: https://github.com/RUCAIBox/DCLR.
@@ -41,11 +42,9 @@ class DCLRLoss(nn.Module):
         loss = mean_i -log( e^{s(h_i,h_i^+)} / ( sum_{j != i} alpha_ij e^{s(h_i,h_j^+)} + sum_k e^{s(h_i,n_k)} ) )
         alpha_ij = 0 if sim_C(x_i, x_j) >= phi, else 1           (eq. 5; C the guide, a frozen complementary model)
         n_k ~ N(0, sigma^2), then t steps of n_k += beta g_k/|g_k|                               (eq. 2-4)
-        g_k the gradient by n_k of L_U = mean_i log( sum_k e^{cos(h_i,n_k)/tau_u} ) + a constant: towards the anchors
+        g_k the gradient by n_k of L_U = mean_i log( sum_k e^{cos(h_i,n_k)/tau} ) + a constant: towards the anchors
 
-    As in the paper, the positive is not in the denominator, so the loss can be negative. With ``noise_ratio=0`` and
-    without a guide, that is its only difference from SimCSE, known as decoupled contrastive learning (Yeh et al., 2022,
-    https://arxiv.org/abs/2110.06848).
+    As in the paper, the positive is not in the denominator, so the loss can be negative.
 
     Args:
         model: the SentenceTransformer to train.
@@ -63,25 +62,15 @@ class DCLRLoss(nn.Module):
             over from one corpus or guide to another; a threshold does not. Use batches of 16 or more of a shuffled
             corpus: smaller ones leave out more. See :class:`~st_extras.losses.parts.instance_weights.InstanceWeights`.
         noise_ratio: k, noise vectors per sentence of the batch: K = round(k B). 0: none; at most 1000.
-        noise_std: sigma of the Gaussian.
         noise_steps: t, gradient-ascent steps. 0: random noise; at most 1000.
-        noise_step_size: beta, the length of a step. At the paper's settings (vectors of norm about sqrt(D), steps of
-            1e-3) the direction hardly changes: see "noise_angle".
-        noise_norm: "gaussian": as drawn; "unit": normalized to length 1, also after every step, where a step of 0.1 or
-            1 turns a vector visibly (our interpretation of the paper's projection Pi). Then ``noise_std`` must stay 1.
+        noise_norm: "gaussian": as drawn, with sigma = 1; "unit": normalized to length 1, also after every step (our
+            interpretation of the paper's projection Pi). A step has the length beta = 1e-3, which hardly changes the
+            direction of a vector of norm about sqrt(D), see "noise_angle".
         temperature: tau.
-        noise_temperature: tau_u of the ascent. None: ``temperature``.
         include_positive: keep the positive in the denominator, as usual InfoNCE does, with weight 1.
-        augmentations: how each of the two views is made: "dropout", "none", "shuffle", "token_cutoff", "span_cutoff"
-            or "feature_cutoff", explained in :class:`~st_extras.losses.parts.views.TwoViews`.
-        cutoff_rate: share of the tokens or features that a cutoff zeroes, in (0, 1).
-        projection: train with a head, Linear(D, D) + tanh, that belongs to the loss and is dropped at evaluation.
-        gather_across_devices: use the sentences of all processes as negatives.
-        mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
-            with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
-        mini_batch_num_tokens: instead, number of tokens, without padding, that the encoder sees at a time: for
-            sentences of very different lengths. A sentence with more tokens is a mini-batch of its own.
-        generator: torch.Generator of the noise, on the model's device. None: one is made from torch's seed.
+        augmentations: how each of the two views is made, see :class:`~st_extras.losses.pair_loss.PairLoss`.
+        options: ``projection``, ``gather_across_devices``, ``mini_batch_size``, ``mini_batch_num_tokens`` and
+            ``generator`` (of the noise, too) of :class:`~st_extras.losses.pair_loss.PairLoss`.
 
     Attributes:
         instruments: 0-dim tensors of the last training step, by name, for the trainer's log. "noise_angle": mean angle
@@ -104,10 +93,10 @@ class DCLRLoss(nn.Module):
     Works with: any encoder that has dropout, any guide with a tokenizer of the transformers library; prompts, LoRA,
     MatryoshkaLoss (without ``projection``), dictionaries of losses, several processes.
     Refuses: the trained model itself as its guide; sentences that the table lacks; one column or ``mini_batch_size``
-    for an encoder with flattened (unpadded) features or a StaticEmbedding; AdaptiveLayerLoss with ``mini_batch_size``.
+    for an encoder with flattened (unpadded) features or a StaticEmbedding; AdaptiveLayerLoss.
 
     Differs from the paper: noise always has weight 1 (a Gaussian vector is not a sentence that another encoder could
-    compare); no projection Pi by default (cosine ignores the norm).
+    compare); no projection Pi by default (cosine ignores the norm); tau_u of the ascent is tau.
     Differs from the authors' code: they apply elementwise binary cross-entropy to the softmax, multiply the logit by
     the weight, mask at > instead of >=, count in-batch terms in L_U, keep dropout in the complementary model and train
     with a head.
@@ -137,103 +126,68 @@ class DCLRLoss(nn.Module):
         threshold: float | None = None,
         masked_share: float | None = None,
         noise_ratio: float = 1.0,
-        noise_std: float = 1.0,
         noise_steps: int = 4,
-        noise_step_size: float = 1e-3,
         noise_norm: Literal["gaussian", "unit"] = "gaussian",
         temperature: float = 0.05,
-        noise_temperature: float | None = None,
         include_positive: bool = False,
         augmentations: Sequence[str] = ("dropout", "dropout"),
-        cutoff_rate: float = 0.2,
-        projection: bool = False,
-        gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
-        mini_batch_num_tokens: int | None = None,
-        generator: torch.Generator | None = None,
+        **options: Unpack[PairOptions],
     ) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model, augmentations=augmentations, **options)
         self.temperature = check_temperature("temperature", temperature)
         self.include_positive = check_bool("include_positive", include_positive)
         self.noise = NoiseNegatives(
-            noise_ratio=noise_ratio,
-            noise_std=noise_std,
-            noise_steps=noise_steps,
-            noise_step_size=noise_step_size,
-            noise_norm=noise_norm,
-            noise_temperature=temperature if noise_temperature is None else noise_temperature,
-            generator=generator,
+            ratio=noise_ratio,
+            steps=noise_steps,
+            norm=noise_norm,
+            temperature=self.temperature,
+            generator=options.get("generator"),
         )
-        self.step = PairStep(
-            type(self).__name__,
-            model,
-            augmentations,
-            cutoff_rate=cutoff_rate,
-            projection=projection,
-            gather_across_devices=gather_across_devices,
-            mini_batch_size=mini_batch_size,
-            mini_batch_num_tokens=mini_batch_num_tokens,
-        )
-        self.dropout, self.uses_gradient_cache = self.step.dropout, self.step.uses_gradient_cache
         self.instance_weights = InstanceWeights(
             model,
             complementary_model,
             complementary_table,
             threshold=threshold,
             masked_share=masked_share,
-            gather_across_devices=gather_across_devices,
+            gather_across_devices=self.gather_across_devices,
         )
 
-    def views(self, sentence_features: Columns) -> tuple[Features, int]:
-        """Return the rows that the encoder must see, for a loss that wraps this one: (2B rows, 2)."""
-        return self.step.rows(self.model, sentence_features)
-
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch; ``labels`` are not used."""
-        return self.step.run(self, sentence_features)
-
-    def compute_loss_from_embeddings(
-        self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, sentence_features: Columns | None = None
+    def calculate_loss(
+        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
     ) -> Tensor:
-        """Return eq. 6 on [anchors, positives], each (B, D), before the projection head.
-
-        ``sentence_features``, the tokenized columns, are needed only for a complementary model or table.
-        """
-        return self.step.of_embeddings(self, embeddings, sentence_features)
-
-    def calculate_loss(self, reps: Views, *, with_backward: bool = False, columns: CutColumns | None = None) -> Tensor:
         """Return eq. 6.
 
         Args:
-            reps: the embeddings of the anchors and of the positives, after the head, each in mini-batches of (b, D).
+            views: the embeddings of the anchors and of the positives, after the head, each in mini-batches of (b, D).
             with_backward: differentiate here, and return a value without a graph.
             columns: the tokenized columns in mini-batches, for a complementary model or table.
         """
-        other_signal = self.noise.ratio > 0 or self.instance_weights.guide is not None
-        anchors, positives = self.step.join(self.model, reps, other_signal=other_signal)  # (B, D) each
-        noise: Tensor = unit_rows(self.noise(reps[0]))  # (K, D), constants; of mini-batches, so no (B, K) is held
-        gathered, offset = self.step.gather(positives, other_negatives=len(noise))
+        is_guided, has_noise = self.instance_weights.guide is not None, self.noise.ratio > 0
+        anchors, positives = self.whole(views, other_signal=is_guided or has_noise)  # (B, D) each
+        noise, pair_weights = positives.new_empty(0), None
+        if has_noise:
+            noise = unit_rows(self.noise(views[0]))  # (K, D), constants; of mini-batches, so no (B, K) is held
+        gathered, offset = self.gather(positives, other_negatives=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
-        first_call = self.step.is_first_call  # of this batch; ``join`` has counted it
-        pair_weights = self.instance_weights(anchors, candidates, columns, offset=offset, first_call=first_call)
+        if is_guided:
+            is_new = self.begins_batch()
+            pair_weights = self.instance_weights(anchors, candidates, columns, offset=offset, is_new_batch=is_new)
 
         def contrast(batch: Tensor, others: Tensor, begin: int) -> Tensor:
             """Return eq. 6 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``.
 
             ``others`` are the candidates, detached if gradients are collected here.
             """
-            scores_of_others = unit_scores(unit_rows(batch), others, self.temperature)  # (b, world * B)
-            scores_of_noise = unit_scores(unit_rows(batch), noise, self.temperature)  # (b, K)
-            weights = None
+            scores, weights = unit_scores(unit_rows(batch), others, self.temperature), None  # (b, world * B)
             if pair_weights is not None:
                 weights = pair_weights.of_anchors(begin, begin + len(batch))  # alpha, (b, world * B)
                 weights = F.pad(weights, (0, len(noise)), value=1.0)  # (b, world * B + K): noise always has weight 1
-            scores = torch.cat([scores_of_others, scores_of_noise], dim=1)
+            if has_noise:
+                scores = torch.cat([scores, unit_scores(unit_rows(batch), noise, self.temperature)], dim=1)
             # by default the positive is left out of the denominator: the difference from InfoNCE
             return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset + begin)
 
-        value = mean_over_mini_batches(reps[0], candidates, contrast, with_backward=with_backward)
+        value = self.mean_over_mini_batches(views[0], candidates, contrast, with_backward=with_backward)
         if pair_weights is not None and torch.is_grad_enabled():
             self.instance_weights.record(pair_weights)  # last: it counts the negatives that ``contrast`` has left
         return value
@@ -249,4 +203,4 @@ class DCLRLoss(nn.Module):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
         own = {"temperature": self.temperature, "include_positive": self.include_positive}
-        return self.instance_weights.config | self.noise.config | own | self.step.config
+        return self.instance_weights.config | self.noise.config | own | super().get_config_dict()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -12,16 +11,15 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_choice, check_count, check_fraction, check_interval
+from st_extras.checks import check_bool, check_choice, check_fraction
 from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import sum_over_processes
 from st_extras.encoders.forward import encode_tokens
-from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features, stack_columns
-from st_extras.encoders.structure import check_token_embeddings, token_embedding_dimension
+from st_extras.encoders.structure import check_token_embeddings, fix_padding_side, token_embedding_dimension
 from st_extras.functional import full_precision, reverse_gradient
 from st_extras.losses.parts.discriminator import Discriminator, check_frequency_table
-from st_extras.losses.parts.wrapping import refuse_wrapped
+from st_extras.losses.parts.wrapping import refuse_matryoshka
 from st_extras.text.frequency import FrequencyTable
 
 
@@ -128,13 +126,10 @@ class FrequencyAdversarialLoss(nn.Module):
         model: the SentenceTransformer to train; it must give token embeddings.
         frequency_table: token counts, ideally from the encoder's pre-training corpus, made with its tokenizer.
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
-        reversal_strength: factor of the reversed gradient that the encoder receives.
-        reversal_steps: number of training steps over which the strength rises from 0 to ``reversal_strength`` as
-            2/(1 + e^{-10 p}) - 1 (Ganin & Lempitsky, 2015). 0: constant.
         adversary: how the encoder misleads the discriminator. "reversal": the paper's min-max, which has no
             equilibrium if few tokens are rare: the encoder gains most from answers that are confidently wrong.
             "confusion": it pulls every answer towards the prior, pi, so that embeddings reveal no more than how many
-            tokens are rare; ``reversal_strength`` is then the factor of L_confusion, which is added to the value.
+            tokens are rare; L_confusion is added to the value.
         balanced: weigh tokens by 1 / (2 share of their label in the batch of all processes), so that rare and frequent
             ones count the same, in the losses of both sides; pi is then (1/2, 1/2).
 
@@ -142,7 +137,6 @@ class FrequencyAdversarialLoss(nn.Module):
         discriminator: G; ``discriminator.accuracy`` and ``.balanced_accuracy`` are running figures (0-dim tensors).
             A discriminator that has learned nothing has a balanced accuracy of 0.5 and, at best, an accuracy equal to
             the share of high-frequency tokens.
-        steps: training steps so far (0-dim tensor).
         instruments: the figures to log, by name: both accuracies, and ``adversarial_loss`` (L_AT, unweighted) beside
             ``labels_entropy`` of the last training batch, in nats. L_AT near the entropy means that the discriminator
             knows no more than how many tokens are rare, which is the aim; far above, that it is misled and its answers
@@ -165,9 +159,10 @@ class FrequencyAdversarialLoss(nn.Module):
     Differs from the authors' code: padding and special tokens never count, the average is per sentence first (eq. 4),
     and the discriminator has the paper's hidden ReLU and none on its logits. The labels come from one lookup in a
     tensor instead of a Python loop over tokens.
-    Paper: lambda 0.5, reversal strength 1; figure 4 sweeps lambda over 0.1 ... 0.9.
+    Paper: lambda 0.5; figure 4 sweeps lambda over 0.1 ... 0.9.
 
     Example:
+        >>> from sentence_transformers.util import batch_to_device
         >>> from st_extras.losses import FrequencyAdversarialLoss
         >>> from st_extras.samples import sample_sentences
         >>> from st_extras.samples.encoder import raw_encoder
@@ -175,13 +170,13 @@ class FrequencyAdversarialLoss(nn.Module):
         >>> model = raw_encoder()  # the packaged demo encoder; any transformer will do
         >>> table = FrequencyTable.count(sample_sentences(), model.tokenizer)
         >>> loss = FrequencyAdversarialLoss(model, frequency_table=table)
-        >>> loss([model.preprocess(sample_sentences()[:8])]).shape
+        >>> features = batch_to_device(model.preprocess(sample_sentences()[:8]), model.device)
+        >>> loss([features]).shape
         torch.Size([])
     """
 
     citation = CITATIONS["wang2023unsupervised"]
     low_frequency: Tensor
-    steps: Tensor
 
     def __init__(
         self,
@@ -189,8 +184,6 @@ class FrequencyAdversarialLoss(nn.Module):
         *,
         frequency_table: FrequencyTable,
         low_frequency_ratio: float = 0.5,
-        reversal_strength: float = 1.0,
-        reversal_steps: int = 0,
         adversary: Literal["reversal", "confusion"] = "reversal",
         balanced: bool = False,
     ) -> None:
@@ -200,26 +193,16 @@ class FrequencyAdversarialLoss(nn.Module):
         dimension = token_embedding_dimension(model)
         check_frequency_table(frequency_table, model)
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
-        self.reversal_strength = check_interval("reversal_strength", reversal_strength, 0, 1e6, low_included=False)
-        self.reversal_steps = check_count("reversal_steps", reversal_steps)
         self.adversary = check_choice("adversary", adversary, ("reversal", "confusion"))
         self.balanced = check_bool("balanced", balanced)
         self.discriminator = Discriminator(dimension)
         low_frequency = frequency_table.labels(self.low_frequency_ratio)
         self.register_buffer("low_frequency", low_frequency, persistent=False)  # (V,)
-        self.register_buffer("steps", torch.tensor(0))
         self.last_loss = self.labels_entropy = self.last_confusion = torch.tensor(torch.nan)
-
-    def strength(self) -> float:
-        """Return the factor of the reversed gradient at this training step."""
-        if self.reversal_steps == 0:
-            return self.reversal_strength
-        progress = min(int(self.steps) / self.reversal_steps, 1.0)
-        return self.reversal_strength * (2 / (1 + math.exp(-10 * progress)) - 1)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
-        refuse_wrapped(self.model, "FrequencyAdversarialLoss", "wrap the whole SLTFAILoss instead")
+        refuse_matryoshka(self.model, "FrequencyAdversarialLoss", "wrap the whole SLTFAILoss instead")
         encoded = encode_tokens(self.model, stack_columns(list(sentence_features), views=1))
         return self.compute_loss_from_tokens(encoded.tokens, encoded.input_ids, encoded.content_mask)
 
@@ -232,12 +215,12 @@ class FrequencyAdversarialLoss(nn.Module):
             tokens: (R, L, D).
             input_ids: (R, L).
             content_mask: (R, L) bool, the content tokens.
-            warmup: train the discriminator alone, and do not count the step.
+            warmup: train the discriminator alone.
         """
         check_token_embeddings(tokens, input_ids, "FrequencyAdversarialLoss", "adversarial_weight=0 in SLTFAILoss")
         labels = self.low_frequency[input_ids]
         reverses = self.adversary == "reversal" and not warmup
-        seen = reverse_gradient(tokens, self.strength()) if reverses else tokens.detach()
+        seen = reverse_gradient(tokens) if reverses else tokens.detach()
         logits = self.discriminator(seen)  # (R, L, 2)
         gathered = (self.balanced or self.adversary == "confusion") and torch.is_grad_enabled()
         shares = label_shares(labels, content_mask, dtype=logits.dtype, across_processes=gathered)
@@ -248,25 +231,24 @@ class FrequencyAdversarialLoss(nn.Module):
         value = loss = token_cross_entropy(logits, labels, content_mask, weights)
         if self.adversary == "confusion" and not warmup:
             confusion = token_confusion(self.discriminator.frozen_logits(tokens), prior, content_mask, weights)
-            value = loss + self.strength() * confusion  # the discriminator descends the first, the encoder the second
+            value = loss + confusion  # the discriminator descends the first, the encoder the second
             self.last_confusion = confusion.detach() if torch.is_grad_enabled() else self.last_confusion
         if torch.is_grad_enabled():
-            self.steps += not warmup
             self.last_loss, self.labels_entropy = loss.detach(), labels_entropy(prior)
         return value
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        names = "low_frequency_ratio", "reversal_strength", "reversal_steps", "adversary", "balanced"
+        names = "low_frequency_ratio", "adversary", "balanced"
         return {name: getattr(self, name) for name in names}
 
     @property
     def instruments(self) -> dict[str, Tensor]:
         """The discriminator's running accuracies, and L_AT and the labels' entropy of the last training batch."""
-        found = {
+        measured = {
             "discriminator_accuracy": self.discriminator.accuracy,
             "balanced_accuracy": self.discriminator.balanced_accuracy,
             "adversarial_loss": self.last_loss,
             "labels_entropy": self.labels_entropy,
         }
-        return found | ({"confusion_loss": self.last_confusion} if self.adversary == "confusion" else {})
+        return measured | ({"confusion_loss": self.last_confusion} if self.adversary == "confusion" else {})

@@ -10,15 +10,14 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.checks import check_bool, check_fraction
+from st_extras.checks import check_fraction
 from st_extras.citations import CITATIONS
 from st_extras.encoders import structure
 from st_extras.encoders.forward import encode_tokens
-from st_extras.encoders.padding import fix_padding_side
-from st_extras.encoders.rows import Features, stack_columns, stack_rows
+from st_extras.encoders.rows import Features, content_mask, stack_columns, stack_rows
 from st_extras.functional import full_precision
 from st_extras.losses.parts.discriminator import Discriminator, check_frequency_table
-from st_extras.losses.parts.wrapping import refuse_wrapped
+from st_extras.losses.parts.wrapping import refuse_matryoshka
 from st_extras.random_source import RandomSource
 from st_extras.text.frequency import FrequencyTable
 
@@ -90,8 +89,6 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         frequency_table: token counts, ideally from the encoder's pre-training corpus, made with its tokenizer.
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
         mask_ratio: epsilon, in (0, 1): probability to mask a low-frequency token.
-        always_mask_one: if a sentence has low-frequency tokens and none was drawn, mask one of them, so that more
-            sentences count. The effective rate is then higher than ``mask_ratio``, and 1 for a single such token.
         on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" to delete the tokens
             instead; a sentence that would lose all its content is kept whole and does not count.
         generator: torch.Generator of the masking, on the model's device. None: one is made from torch's seed.
@@ -122,6 +119,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
     Paper: lambda 0.5, epsilon 0.2.
 
     Example:
+        >>> from sentence_transformers.util import batch_to_device
         >>> from st_extras.losses import IncompleteSentenceFilteringLoss
         >>> from st_extras.samples import sample_sentences
         >>> from st_extras.samples.encoder import raw_encoder
@@ -129,7 +127,8 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         >>> model = raw_encoder()  # the packaged demo encoder; any transformer with a mask token will do
         >>> table = FrequencyTable.count(sample_sentences(), model.tokenizer)
         >>> loss = IncompleteSentenceFilteringLoss(model, frequency_table=table)
-        >>> loss([model.preprocess(sample_sentences()[:8])]).shape
+        >>> features = batch_to_device(model.preprocess(sample_sentences()[:8]), model.device)
+        >>> loss([features]).shape
         torch.Size([])
     """
 
@@ -143,20 +142,18 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         frequency_table: FrequencyTable,
         low_frequency_ratio: float = 0.5,
         mask_ratio: float = 0.2,
-        always_mask_one: bool = False,
         on_missing_mask: Literal["error", "delete"] = "error",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         self.model = model
-        fix_padding_side(model)
+        structure.fix_padding_side(model)
         structure.token_embedding_dimension(model)
         check_frequency_table(frequency_table, model)
         alternatives = "or use incomplete_weight=0 in SLTFAILoss"
         self.on_missing_mask = structure.check_mask_token(model, on_missing_mask, "rare tokens", alternatives)
         self.low_frequency_ratio = check_fraction("low_frequency_ratio", low_frequency_ratio)
         self.mask_ratio = check_fraction("mask_ratio", mask_ratio)
-        self.always_mask_one = check_bool("always_mask_one", always_mask_one)
         self.mask_token_id: int | None = model.tokenizer.mask_token_id
         self.discriminator = Discriminator(structure.embedding_dimension(model))
         self.mask_source = RandomSource(generator, salt=2)
@@ -166,7 +163,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; ``labels`` are not used."""
-        refuse_wrapped(self.model, "IncompleteSentenceFilteringLoss", "wrap the whole SLTFAILoss instead")
+        refuse_matryoshka(self.model, "IncompleteSentenceFilteringLoss", "wrap the whole SLTFAILoss instead")
         original = stack_columns(list(sentence_features), views=1)
         incomplete, kept = self.make_incomplete(original)
         encoded = encode_tokens(self.model, stack_rows([original, incomplete]))
@@ -176,17 +173,13 @@ class IncompleteSentenceFilteringLoss(nn.Module):
         """Return incomplete copies of a column's B sentences, and which of them lack a token, (B,) bool."""
         mask_id = self.mask_token_id
         ids = features["input_ids"]
-        content = structure.content_mask(self.model, features)
+        content = content_mask(structure.unwrap(self.model), features)
         maskable = self.low_frequency[ids] & content
         if mask_id is not None:
             maskable &= ids != mask_id
         generator = self.mask_source.on(ids.device)
         draws = torch.rand(ids.T.shape, generator=generator, device=ids.device).T  # padding changes no draw
         masked = maskable & (draws < self.mask_ratio)
-        if self.always_mask_one:
-            draws = draws.masked_fill(~maskable, 2.0)
-            lowest = torch.zeros_like(maskable).scatter(1, draws.argmin(dim=1, keepdim=True), True)
-            masked = masked | (lowest & maskable)  # if any token is masked, the one with the lowest draw is
         if mask_id is not None:
             return {**features, "input_ids": ids.masked_fill(masked, mask_id)}, masked.any(dim=1)
         deleted = masked & (content & ~masked).any(dim=1, keepdim=True)  # no sentence may lose all its content
@@ -206,7 +199,7 @@ class IncompleteSentenceFilteringLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        names = "low_frequency_ratio", "mask_ratio", "always_mask_one", "on_missing_mask"
+        names = "low_frequency_ratio", "mask_ratio", "on_missing_mask"
         return {name: getattr(self, name) for name in names}
 
     @property

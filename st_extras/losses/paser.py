@@ -14,9 +14,8 @@ from st_extras.checks import check_count, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.encoders.distributed import require_synchronised
 from st_extras.encoders.forward import without_dropout
-from st_extras.encoders.padding import fix_padding_side
 from st_extras.encoders.rows import Features
-from st_extras.encoders.structure import check_token_embeddings, embedding_dimension, unwrap
+from st_extras.encoders.structure import check_token_embeddings, embedding_dimension, fix_padding_side, unwrap
 from st_extras.losses.parts import wrapping
 from st_extras.losses.parts.batch_checks import BatchChecks
 from st_extras.losses.parts.masked_lm import MaskedLM
@@ -37,7 +36,7 @@ class PaSeRLoss(nn.Module):
 
     For a sentence s, its copy s' without the phrase t_1 ... t_k, and t_{k+1} the closing separator::
 
-        signal = [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]                  (eq. 2; four vectors attended to)
+        signal = [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]                  (eq. 2 with m = n = 10; attended to)
         generative = mean_i -log P_decoder(t_i | t_<i, signal)                (eq. 3)
         loss = generative + MLM                                               (eq. 4)
         loss = base + alpha generative                                        (eq. 5, with a ``base_loss``)
@@ -50,26 +49,20 @@ class PaSeRLoss(nn.Module):
     Args:
         model: the SentenceTransformer to train.
         num_decoder_layers: layers of the transformer decoder (the paper's figure 4 tries 1 to 8, best near 6).
-        difference_scale: m, the scale of |E_s - E_s'| in the signal.
-        product_scale: n, the scale of |E_s * E_s'| in the signal.
         generative_weight: alpha.
         mlm_weight: weight of masked language modelling on the sentence: 15 % of its tokens are drawn (80 % of them
             masked, 10 % replaced at random, 10 % unchanged), with the checkpoint's own head if it has one. 0: off.
             None: 1 without a base loss, 0 with one.
         base_loss: a loss on the same model with ``compute_loss_from_embeddings``, such as
             ``MultipleNegativesRankingLoss(model)``; it gets all columns except the last two.
-        decoder_dropout: dropout of the decoder, in [0, 1).
         decoder_output: the decoder's output layer. "tied": the encoder's word embedding, which is trained through it
             too. "detached": the word embedding, not trained through it. "own": a head like BERT's (dense, GELU,
             LayerNorm, vocabulary) that belongs to the loss, as in the authors' code: it costs a matrix of the
             vocabulary's size.
         decoder_start: how the decoder's weights are initialized: "xavier", or "normal": N(0, 0.02), as the authors do.
-        decoder_pre_norm: normalise before each sublayer of the decoder instead of after it.
         decoder_warmup_steps: number of training forward passes in which phrases and MLM train only the decoder and the
             head, on detached embeddings, so that their initial noise does not reach the encoder. A base loss trains it
             from the first step.
-        max_phrase_length: most tokens of a phrase, opening and closing token included.
-            None: ``model.max_seq_length``, at most 512.
         on_missing_mask: what to do if the tokenizer has no mask token: "error", or "delete" for rows from which the
             phrase is deleted, as ``PhraseMasking(mask_token=None, on_missing_mask="delete")`` makes them.
         generator: torch.Generator of the MLM corruption, on the model's device. None: one is made from torch's seed.
@@ -94,10 +87,10 @@ class PaSeRLoss(nn.Module):
 
     Works with: transformers with a mask token, and decoders without one (``on_missing_mask="delete"``,
     ``mlm_weight=0``); prompts, LoRA, several processes (with :class:`~st_extras.training.LossStateCallback` attached);
-    MatryoshkaLoss and AdaptiveLayerLoss: phrases and base at every dimension or layer, MLM once per step, and the value
-    is the sum of all terms.
-    Refuses: tokenizers without a token that ends a sequence; MLM where tokens are pooled inside (Funnel without its
-    decoder); a Router with several encoders, flattened (unpadded) features.
+    MatryoshkaLoss: phrases and base at every dimension, MLM once per step, and the value is the sum of all terms.
+    Refuses: AdaptiveLayerLoss; phrases of more tokens than the encoder reads, or than 512; tokenizers without a token
+    that ends a sequence; MLM where tokens are pooled inside (Funnel without its decoder); a Router with several
+    encoders, flattened (unpadded) features.
 
     Differs from the paper: eq. 3 sums over each phrase; like the authors' code, we average over all tokens of a batch.
     ``on_missing_mask="delete"`` and ``decoder_warmup_steps`` are ours.
@@ -131,17 +124,12 @@ class PaSeRLoss(nn.Module):
         model: SentenceTransformer,
         *,
         num_decoder_layers: int = 6,
-        difference_scale: float = 10.0,
-        product_scale: float = 10.0,
         generative_weight: float = 1.0,
         mlm_weight: float | None = None,
         base_loss: nn.Module | None = None,
-        decoder_dropout: float = 0.1,
         decoder_output: Literal["tied", "own", "detached"] = "tied",
         decoder_start: Literal["xavier", "normal"] = "xavier",
-        decoder_pre_norm: bool = False,
         decoder_warmup_steps: int = 0,
-        max_phrase_length: int | None = None,
         on_missing_mask: Literal["error", "delete"] = "error",
         generator: torch.Generator | None = None,
     ) -> None:
@@ -162,13 +150,9 @@ class PaSeRLoss(nn.Module):
             word_embedding(model),
             embedding_dimension(model),
             layers=num_decoder_layers,
-            difference_scale=difference_scale,
-            product_scale=product_scale,
-            dropout=decoder_dropout,
             output=decoder_output,
             start=decoder_start,
-            pre_norm=decoder_pre_norm,
-            max_length=min(model.max_seq_length or 512, 512) if max_phrase_length is None else max_phrase_length,
+            max_length=min(model.max_seq_length or 512, 512),
         ).to(model.device)
         self.masked_lm = MaskedLM(model, generator=generator).to(model.device) if self.mlm_weight > 0 else None
         self.register_buffer("steps", torch.tensor(0))
@@ -205,7 +189,7 @@ class PaSeRLoss(nn.Module):
         if self.base_loss is not None:
             embeddings = [view.sentence for view in views]  # (B, D) each
             terms |= wrapping.base_value(self.base_loss, embeddings, labels, base_columns, self.base_checks)
-        return wrapping.sum_if_wrapped(self.model, terms) if len(terms) > 1 else terms["generative"]
+        return wrapping.sum_if_truncated(self.model, terms) if len(terms) > 1 else terms["generative"]
 
     def compute_generative_loss(
         self, sentence: Tensor, masked: Tensor, phrase: Features, shown: Tensor | None = None, train_words: bool = True

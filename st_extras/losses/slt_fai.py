@@ -60,10 +60,7 @@ class SLTFAILoss(nn.Module):
             trained when they first act on the encoder. A warm-up step then encodes as many rows as any other.
         low_frequency_ratio: lambda, in (0, 1): share of the vocabulary types seen that counts as low-frequency.
         mask_ratio: epsilon, in (0, 1): probability to mask a low-frequency token.
-        always_mask_one: see IncompleteSentenceFilteringLoss.
         on_missing_mask: see IncompleteSentenceFilteringLoss: "error", or "delete" for decoders.
-        reversal_strength: see FrequencyAdversarialLoss.
-        reversal_steps: see FrequencyAdversarialLoss; counted from the end of the warm-up.
         adversary: see FrequencyAdversarialLoss.
         balanced: see FrequencyAdversarialLoss.
         generator: torch.Generator of the masking, on the model's device. None: one is made from torch's seed.
@@ -86,10 +83,9 @@ class SLTFAILoss(nn.Module):
 
     Works with: transformers whose vocabulary is the table's (decoders, which have no mask token, with
     ``on_missing_mask="delete"`` or ``incomplete_weight=0``); prompts, LoRA, dictionaries of losses, several processes
-    (with :class:`~st_extras.training.LossStateCallback` attached); MatryoshkaLoss and
-    AdaptiveLayerLoss over a base that they can wrap: the base runs at every dimension or layer, AT and ISF once a
-    step, with the weight of the largest.
-    Refuses: columns that cannot share a pass, a base on another model.
+    (with :class:`~st_extras.training.LossStateCallback` attached); MatryoshkaLoss over a base that it can wrap: the
+    base runs at every dimension, AT and ISF once a step, with the weight of the largest.
+    Refuses: columns that cannot share a pass, a base on another model, AdaptiveLayerLoss.
 
     Differs from the paper: what the two term losses list; ``warmup_discriminators=True`` is ours.
     Differs from the authors' code: what the two term losses list; also, one pass instead of one for each view.
@@ -127,10 +123,7 @@ class SLTFAILoss(nn.Module):
         warmup_discriminators: bool = False,
         low_frequency_ratio: float = 0.5,
         mask_ratio: float = 0.2,
-        always_mask_one: bool = False,
         on_missing_mask: Literal["error", "delete"] = "error",
-        reversal_strength: float = 1.0,
-        reversal_steps: int = 0,
         adversary: Literal["reversal", "confusion"] = "reversal",
         balanced: bool = False,
         generator: torch.Generator | None = None,
@@ -157,22 +150,10 @@ class SLTFAILoss(nn.Module):
         shared: dict[str, Any] = {"frequency_table": frequency_table, "low_frequency_ratio": low_frequency_ratio}
         self.adversarial = self.incomplete = None
         if adversarial_weight:
-            self.adversarial = FrequencyAdversarialLoss(
-                model,
-                reversal_strength=reversal_strength,
-                reversal_steps=reversal_steps,
-                adversary=adversary,
-                balanced=balanced,
-                **shared,
-            )
+            self.adversarial = FrequencyAdversarialLoss(model, adversary=adversary, balanced=balanced, **shared)
         if incomplete_weight:
             self.incomplete = IncompleteSentenceFilteringLoss(
-                model,
-                mask_ratio=mask_ratio,
-                always_mask_one=always_mask_one,
-                on_missing_mask=on_missing_mask,
-                generator=generator,
-                **shared,
+                model, mask_ratio=mask_ratio, on_missing_mask=on_missing_mask, generator=generator, **shared
             )
         self.register_buffer("steps", torch.tensor(0))
 
@@ -182,7 +163,7 @@ class SLTFAILoss(nn.Module):
         """Return the weighted terms of a batch, or inside MatryoshkaLoss their sum; ``labels`` go to the base loss."""
         columns = list(sentence_features)
         repeated = wrapping.is_repeated(self.model)
-        warming = int(self.steps) < self.warmup_steps
+        warming = self.warmup_steps > 0 and int(self.steps) < self.warmup_steps
         only_base = repeated or (warming and not self.warmup_discriminators)
         if torch.is_grad_enabled() and not repeated:
             self.steps += 1
@@ -211,7 +192,7 @@ class SLTFAILoss(nn.Module):
             pair = [side.detach() for side in pair] if warming else pair
             terms["incomplete"] = self.incomplete.compute_loss_from_embeddings(pair, kept=kept)
         weighted = {name: weight * terms[name] for name, weight in self.weights.items() if weight}
-        return wrapping.sum_if_wrapped(self.model, weighted)
+        return wrapping.sum_if_truncated(self.model, weighted)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from st_extras.checks import check_batch_size, check_bool, check_count, check_finite_embeddings, check_instance
 from st_extras.encoders.loading import check_length, with_modules
-from st_extras.encoders.padding import fix_padding_side
+from st_extras.encoders.structure import fix_padding_side
 from st_extras.modules.model_card import card_of
 from st_extras.text.corpus import iterate_sentences
 

@@ -13,8 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from st_extras.checks import check_bool, check_count, check_instance, check_interval
 from st_extras.citations import CITATIONS
-from st_extras.encoders.rows import reported_prompt_length
-from st_extras.encoders.structure import non_content_ids
+from st_extras.encoders.rows import non_content_ids, reported_prompt_length
 from st_extras.modules import pipeline
 from st_extras.modules.model_card import renew_card
 from st_extras.modules.repal import RepALPostProcessor

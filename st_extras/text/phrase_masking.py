@@ -87,8 +87,13 @@ class PhraseMasking:
         self.words: WordFinder = getattr(self.extractor, "words", word_spans) if words is None else words
         self.skipped = 0
 
-    def __call__(self, sentences: Sequence[str]) -> dict[str, list[str]]:
-        """Return the columns ``sentence``, ``masked`` and ``phrase`` of the rows of a list of sentences."""
+    def __call__(self, sentences: Iterable[str] | Dataset) -> dict[str, list[str]]:
+        """Return the columns ``sentence``, ``masked`` and ``phrase`` of the rows of a list of sentences.
+
+        Raises:
+            ValueError: if it is a dict, such as a batch of ``datasets.Dataset.map``: give its column.
+        """
+        sentences = list(iterate_sentences(sentences))
         columns = self._columns(sentences, range(len(sentences)))
         self.skipped += len(sentences) - len({*columns.pop("_source")})
         return columns

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_extras.losses.parts.pair_step import pair_step_of
+from st_extras.losses.pair_loss import PairLoss
 
 
 class DivergenceError(ValueError):
@@ -37,8 +37,11 @@ class DivergenceCallback(TrainerCallback):
         Raises:
             ValueError: if both views of each sentence are the same vector, and nothing else trains the encoder.
         """
-        if (step := pair_step_of(self.loss)) is not None:
-            step.checks.refuse_equal_views()
+        loss = self.loss
+        while isinstance(inner := getattr(loss, "loss", None), nn.Module):  # inside MatryoshkaLoss
+            loss = inner
+        if isinstance(loss, PairLoss):
+            loss.checks.refuse_equal_views()
         if (control.should_evaluate or control.should_save) and non_finite(self.loss) is not None:
             self.step = state.global_step
             control.should_training_stop = True

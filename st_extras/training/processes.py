@@ -11,7 +11,7 @@ import torch.distributed as dist
 from sentence_transformers.util import get_rank, get_world_size
 from torch import Tensor, nn
 
-from st_extras.losses.parts.views import CUTOFFS, TwoViews
+from st_extras.losses.parts.views import CUTOFFS, ViewMaker
 
 
 def launched_rank() -> int:
@@ -80,7 +80,7 @@ def check_sharding(settings: Mapping[str, Any], losses: Iterable[nn.Module], own
             f"LossStateCallback goes with DistributedDataParallel and FSDP 2, got {kind}, which replaces the model's "
             'parameters: use fsdp=True with fsdp_config={"version": 2}.'
         )
-    views = [module for loss in losses for module in loss.modules() if isinstance(module, TwoViews)]
+    views = [module for loss in losses for module in loss.modules() if isinstance(module, ViewMaker)]
     if cutoffs := [name for view in views for name in view.augmentations if name in CUTOFFS]:
         raise ValueError(
             f"augmentations must be 'shuffle', 'dropout' or 'none' with {kind}, got {cutoffs[0]!r}: it reads the word "

@@ -24,8 +24,7 @@ from st_extras.checks import check_instance, shown
 from st_extras.encoders.adapters import lora_adapters, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.encoders.loading import check_length
-from st_extras.encoders.padding import fix_padding_side
-from st_extras.encoders.structure import check_known
+from st_extras.encoders.structure import check_known, fix_padding_side
 from st_extras.files import replace_folder
 from st_extras.training.checkpoints import (
     check_places,

@@ -32,8 +32,8 @@ def test_the_warm_up_of_slt_fai(encoder, pairs, steps):
 
 def test_settings_reach_the_loss(encoder):
     loss = made(encoder, "dclr", "noise_ratio=0", "mini_batch_size=5", "augmentations=feature_cutoff+shuffle")
-    assert (loss.noise.ratio, loss.step.mini_batch_size) == (0, 5)
-    assert loss.step.two_views.augmentations == ("feature_cutoff", "shuffle")
+    assert (loss.noise.ratio, loss.mini_batch_size) == (0, 5)
+    assert loss.view_maker.augmentations == ("feature_cutoff", "shuffle")
 
 
 def test_without_a_mask_token_paser_deletes_phrases_if_it_may():

@@ -6,7 +6,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from st_extras.encoders.heads import projection_head
 from st_extras.encoders.momentum import MomentumEncoder
 from tests.helpers import differing, snapshot
 
@@ -72,7 +71,7 @@ def test_the_dtype_is_followed_later_too(encoder):
 def test_later_updates_follow_equation_4(make_encoder):
     encoder, momentum = make_encoder().double(), 0.9
     encoder.register_buffer("statistic", torch.zeros(3))
-    head = projection_head(16).double()
+    head = nn.Linear(16, 16).double()
     momentum_encoder = MomentumEncoder(encoder, momentum, head=head)
     momentum_encoder.update(encoder, head)
     history = [(snapshot(encoder), snapshot(head))]

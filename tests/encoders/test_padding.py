@@ -10,7 +10,7 @@ from torch import Tensor
 
 from st_extras import modules
 from st_extras.encoders import FrozenEncoder, load_encoder
-from st_extras.encoders.padding import fix_padding_side
+from st_extras.encoders.structure import fix_padding_side
 from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SimCSELoss
 from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable

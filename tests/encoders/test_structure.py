@@ -9,17 +9,11 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 
 from st_extras.encoders.forward import without_dropout
-from st_extras.encoders.heads import apply_head, projection_head
-from st_extras.encoders.structure import (
-    content_mask,
-    embedding_dimension,
-    non_content_ids,
-    prompt_length,
-    token_embedding_dimension,
-)
+from st_extras.encoders.rows import content_mask, non_content_ids, prompt_length
+from st_extras.encoders.structure import embedding_dimension, token_embedding_dimension
 from st_extras.losses import ConSERTLoss, PaSeRLoss, SimCSELoss
 from tests.architectures.encoders import build
-from tests.helpers import Wrapped, draw
+from tests.helpers import Wrapped
 
 
 def test_the_dimensions_of_sentences_and_of_tokens(encoder):
@@ -43,11 +37,6 @@ def test_every_module_gets_its_own_mode_back(encoder):
     assert [module.training for module in encoder.modules()] == before
 
 
-def test_a_head_refuses_truncated_embeddings():
-    with pytest.raises(ValueError, match="4 dimensions, got 3"):
-        apply_head(projection_head(4), [draw(2, 3)])
-
-
 # ---- content
 
 
@@ -57,7 +46,6 @@ def test_content_is_neither_special_nor_padding_nor_prompt(encoder):
     rows = zip(features["input_ids"], mask, strict=True)
     kept = [encoder.tokenizer.convert_ids_to_tokens(ids[content].tolist()) for ids, content in rows]
     assert kept == [["a", "cat", "[UNK]", "sat", "[MASK]"], ["dog"], []]
-    assert torch.equal(content_mask(Wrapped(encoder), features), mask)
 
 
 @pytest.mark.parametrize("role", ["bos", "pad"])

@@ -3,9 +3,7 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_extras.encoders.rows import try_stack_columns
-from st_extras.encoders.structure import content_mask
-from st_extras.encoders.templates import template_mask
+from st_extras.encoders.rows import content_mask, template_mask, try_stack_columns
 from st_extras.losses import SimCSELoss
 from tests.architectures.encoders import build
 
@@ -61,7 +59,7 @@ def test_views_of_a_templated_row(tmp_path):
     model.max_seq_length = 200
     features = model.preprocess(TEXTS)
     loss = SimCSELoss(model, augmentations=("token_cutoff", "shuffle"))
-    rows = loss.step.two_views.rows(model, [features])
+    rows = loss.view_maker.rows(model, [features])
     assert content_mask(model, rows).sum() == 2 * content_mask(model, features).sum()
     cut = (rows["inputs_embeds"] == 0).all(dim=2)
     assert cut.any()

@@ -23,6 +23,7 @@ from st_extras.losses import (
     SimCSELoss,
     SLTFAILoss,
 )
+from st_extras.losses.pair_loss import PairLoss, PairOptions
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES
 from tests.helpers import columns
@@ -37,17 +38,39 @@ EVERY_TOKEN = {"low_frequency_ratio": 0.9, "mask_ratio": 1 - 1e-12}
 """Every sentence has a low-frequency token, and each is masked, whatever the draw."""
 
 
+def settings_of(kind: Any) -> dict[str, Any]:
+    """The settings of a loss and their defaults, those that it hands on to ``PairLoss`` among them."""
+    parameters = dict(inspect.signature(kind).parameters)
+    if issubclass(kind, PairLoss):
+        shared = inspect.signature(PairLoss).parameters
+        parameters |= {name: shared[name] for name in PairOptions.__annotations__}
+    defaults = {name: one.default for name, one in parameters.items() if one.kind != one.VAR_KEYWORD}
+    return defaults | ({"projection": True} if kind is AdCSELoss else {})
+
+
+def set_decoder_dropout(decoder: nn.Module, rate: float) -> None:
+    """Set the dropout of PaSeR's decoder, whose rate is no setting."""
+    for module in decoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = rate
+        if isinstance(module, nn.MultiheadAttention):
+            module.dropout = rate
+
+
 def build(kind: Any, model: SentenceTransformer, *, base: Any = None, table: Any = None, **options: Any) -> Any:
     """The loss; ``base`` makes its base loss of the model, ``table`` counts tokens in its place if it takes them.
 
-    An option may be a function of the model: a guide.
+    An option may be a function of the model: a guide. A decoder is without dropout.
     """
     if "frequency_table" in inspect.signature(kind).parameters:
         options = {"frequency_table": table or FrequencyTable.count(SENTENCES, model.tokenizer)} | options
     if base is not None:
         options["base_loss"] = base(model)
     options = {name: value(model) if inspect.isfunction(value) else value for name, value in options.items()}
-    return kind(model, **options)
+    loss = kind(model, **options)
+    if isinstance(loss, PaSeRLoss):
+        set_decoder_dropout(loss.decoder, 0.0)
+    return loss
 
 
 def guide(model: SentenceTransformer) -> SentenceTransformer:
@@ -100,7 +123,7 @@ class Case:
 _NONE = {"augmentations": ("none", "none")}
 _STILL = {"dropout": False} | _NONE
 _ADVERSARIES = {"num_adversaries": 6, "adversary_learning_rate": 0.1, "momentum": 0.5}
-_DECODER = {"num_decoder_layers": 1, "decoder_dropout": 0.0}
+_DECODER = {"num_decoder_layers": 1}
 _pair = functools.partial(Case, cached=True)
 _adcse = functools.partial(Case, AdCSELoss, cached=True, rows=(1, 1), refused=ADCSE)
 _slt_fai = functools.partial(Case, SLTFAILoss, rows=(3, 3))
@@ -109,6 +132,9 @@ _paser = functools.partial(Case, PaSeRLoss, rows=(2, 2))
 CASES: dict[str, Case] = {
     "simcse": _pair(SimCSELoss, still=_NONE),
     "simcse, head": _pair(SimCSELoss, {"projection": True}, still=_NONE, refused=HEAD),
+    "simcse, decoupled": _pair(
+        SimCSELoss, {"include_positive": False, "augmentations": ("feature_cutoff", "shuffle")}, still=_NONE
+    ),
     "consert": _pair(ConSERTLoss, still=_STILL),
     "consert, dropout, no positive": _pair(
         ConSERTLoss, {"dropout": True, "include_positive": False, "augmentations": CUT}, still=_STILL
@@ -117,25 +143,23 @@ CASES: dict[str, Case] = {
     "dclr, self, head, unit noise": _pair(
         DCLRLoss,
         {"complementary_model": "self", "threshold": 0.97, "projection": True, "noise_norm": "unit"}
-        | {"noise_step_size": 0.1, "augmentations": CUT},
+        | {"augmentations": CUT},
         still=_NONE,
         refused=HEAD,
     ),
     "dclr, guide": _pair(DCLRLoss, {"complementary_model": guide, "threshold": 0.97}, still=_NONE),
     "dclr, share of start": _pair(DCLRLoss, {"complementary_model": "start", "masked_share": 0.3}, still=_NONE),
     "adcse": _adcse(_ADVERSARIES),
-    "adcse, symmetric, no head": _adcse(_ADVERSARIES | {"symmetric": True, "projection": False}),
-    "adcse, shared head, adversaries alone": _adcse(
-        _ADVERSARIES | {"shared_head": True, "adversary_temperature": 0.1, "in_batch_negatives": False}
-    ),
+    "adcse, no head": _adcse(_ADVERSARIES | {"projection": False}),
+    "adcse, shared head, adversaries alone": _adcse(_ADVERSARIES | {"shared_head": True, "in_batch_negatives": False}),
     "adcse, tied": _adcse({"tied": True, "num_adversaries": 6, "adversary_learning_rate": 0.1}, rows=(2, 2)),
     "adcse, features": _adcse(_ADVERSARIES | {"adversary_start": "features", "num_adversaries": 11}),
-    "frequency": Case(FrequencyAdversarialLoss, {"reversal_steps": 3}, rows=(1, 2), refused=ALONE),
+    "frequency": Case(FrequencyAdversarialLoss, rows=(1, 2), refused=ALONE),
     "frequency, confusion": Case(
         FrequencyAdversarialLoss, {"adversary": "confusion", "balanced": True}, rows=(1, 2), refused=ALONE
     ),
     "incomplete": Case(
-        IncompleteSentenceFilteringLoss, {"always_mask_one": True}, rows=(2, 4), still=EVERY_TOKEN, refused=ALONE
+        IncompleteSentenceFilteringLoss, {"mask_ratio": 0.8}, rows=(2, 4), still=EVERY_TOKEN, refused=ALONE
     ),
     "slt-fai": _slt_fai({"warmup_steps": 1}, still=EVERY_TOKEN),
     "slt-fai over a head": _slt_fai(base=functools.partial(SimCSELoss, projection=True), refused=HEAD),
@@ -145,9 +169,7 @@ CASES: dict[str, Case] = {
     "slt-fai over adcse": _slt_fai(base=AdCSELoss, rows=(2, 2), still=None, refused=ADCSE),
     "paser": _paser(_DECODER, rows=(3, 3), still=None),
     "paser, own output": _paser(
-        _DECODER
-        | {"mlm_weight": 0.0, "decoder_output": "own", "decoder_start": "normal", "decoder_pre_norm": True}
-        | {"decoder_warmup_steps": 1}
+        _DECODER | {"mlm_weight": 0.0, "decoder_output": "own", "decoder_start": "normal", "decoder_warmup_steps": 1}
     ),
     "paser over simcse": _paser(_DECODER, base=SimCSELoss, rows=(3, 3)),
     "paser over mnrl": _paser(_DECODER, base=MultipleNegativesRankingLoss, rows=(3, 3)),

@@ -10,6 +10,7 @@ from st_extras.losses import PaSeRLoss
 from st_extras.losses.parts.phrase_decoder import PhraseDecoder
 from st_extras.text import PhraseMasking
 from tests.fixtures import SENTENCES
+from tests.losses.cases import set_decoder_dropout
 
 ROWS = PhraseMasking()(SENTENCES)
 DATA: dict[str, list[str]] = {name: list(ROWS[name]) for name in ("sentence", "masked", "phrase")}
@@ -25,8 +26,10 @@ def one(sentence: str, masked: str, phrase: str) -> dict[str, list[str]]:
 
 def make_loss(model: SentenceTransformer, **options: Any) -> PaSeRLoss:
     torch.manual_seed(5)
-    settings: dict[str, Any] = {"num_decoder_layers": 1, "decoder_dropout": 0.0, "mlm_weight": 0.0}
-    return PaSeRLoss(model, **(settings | options))
+    settings: dict[str, Any] = {"num_decoder_layers": 1, "mlm_weight": 0.0}
+    loss = PaSeRLoss(model, **(settings | options))
+    set_decoder_dropout(loss.decoder, 0.0)
+    return loss
 
 
 def loop_decoder(decoder: PhraseDecoder, words: Tensor, signal: Tensor) -> list[Tensor]:

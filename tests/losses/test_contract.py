@@ -8,6 +8,7 @@ import copy
 import functools
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,27 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
+import st_extras
 from st_extras.losses import AdCSELoss, ConSERTLoss, DCLRLoss
 from tests.fixtures import SENTENCES
 from tests.helpers import Wrapped, count_rows, differing, fit, snapshot, some_fast, train
-from tests.losses.cases import CASES, EDGES, MINI_BATCHED, PLAIN, STATES, instruments, owned, step, total
+from tests.losses.cases import (
+    CASES,
+    EDGES,
+    EVERY_TOKEN,
+    MINI_BATCHED,
+    PLAIN,
+    STATES,
+    instruments,
+    owned,
+    settings_of,
+    step,
+    total,
+)
 
+PACKAGE = str(Path(st_extras.__file__).parent)
 every = pytest.mark.parametrize("name", some_fast(CASES, PLAIN))
 trains = pytest.mark.parametrize("name", some_fast(STATES, ("adcse", "slt-fai", "paser")))
 
@@ -60,6 +76,52 @@ def test_one_pass_a_step_and_gradients_where_they_belong(make_encoder, name):
         assert [n for n, p in encoder.named_parameters() if p.grad is None and not unused(n)] == []
         assert all(p.grad is None for p in loss.parameters() if not p.requires_grad)
         assert all(module.training for module in encoder.modules())
+
+
+class Waits(TorchFunctionMode):
+    """Notes the lines of the package that make a tensor of Python's numbers, or numbers of a tensor.
+
+    On a GPU, each of them waits until the GPU has done all that it was given before.
+    """
+
+    NAMES = ("tensor", "as_tensor", "new_tensor", "scalar_tensor", "item", "tolist", "nonzero", "where")
+    NUMBERS = ("__int__", "__float__", "__bool__", "__index__")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        caller, name = sys._getframe(1), getattr(func, "__name__", "")
+        waits = name in (*self.NAMES, *self.NUMBERS) and not (name == "where" and len(args) > 1)
+        if name in ("__setitem__", "__getitem__"):
+            places = args[1] if isinstance(args[1], tuple) else (args[1],)
+            tensors = [place for place in places if isinstance(place, Tensor)]
+            waits = any(place.dtype == torch.bool for place in tensors)
+            waits |= name == "__setitem__" and bool(tensors) and not isinstance(args[2], Tensor)
+        if waits and caller.f_code.co_filename.startswith(PACKAGE):
+            self.lines.append(f"{caller.f_code.co_filename}:{caller.f_lineno} {name}")
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cached])
+def test_a_step_does_not_wait_for_the_gpu(encoder, name):
+    """After the first, which may look at its batch."""
+    loss, features = CASES[name].make(encoder.train()), CASES[name].features(encoder)
+    for _ in range(3):
+        step(loss, features, rate=0.01)
+    with Waits() as waits:
+        step(loss, features)
+    assert waits.lines == []
+
+
+@pytest.mark.parametrize(
+    "line", ["torch.tensor(3)", "x.new_tensor(1.0)", "int(x[0])", "x[x > 0]", "x[x.long()] = 1.0", "bool(x.any())"]
+)
+def test_a_line_that_waits_is_seen(line):
+    with Waits() as waits:
+        exec(compile(line, f"{PACKAGE}/planted.py", "exec"), {"torch": torch, "x": torch.zeros(3)})
+    assert len(waits.lines) == 1
 
 
 @every
@@ -225,7 +287,8 @@ def test_resuming_ends_with_the_same_weights(trained, name):
 
 @pytest.mark.parametrize("name", some_fast(PLAIN, ("dclr, guide",)))
 def test_fit(encoder, tmp_path, name):
-    loss = CASES[name].make(encoder)
+    every_sentence_counts = EVERY_TOKEN if "mask_ratio" in settings_of(CASES[name].kind) else {}
+    loss = CASES[name].make(encoder, **every_sentence_counts)
     before = snapshot(loss)
     fit(encoder, loss, CASES[name].data(2), tmp_path)
     after = snapshot(loss)

@@ -9,7 +9,7 @@ from torch import Tensor
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.functional import cosine_scores
 from st_extras.losses import DCLRLoss, SimCSELoss, SLTFAILoss
-from st_extras.losses.parts.guide import make_guide
+from st_extras.losses.parts.instance_weights import make_guide
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import columns, cosine, differing, draw, generator, snapshot, train
 
@@ -27,10 +27,10 @@ def equation_6(a: Tensor, b: Tensor, noise: Tensor, alpha: list[list[int]], tau:
     return torch.stack(terms).mean()
 
 
-def ascended(anchors: Tensor, steps: int, *, norm: str, std: float, ratio: float, tau: float) -> Tensor:
+def ascended(anchors: Tensor, steps: int, *, norm: str, ratio: float, tau: float) -> Tensor:
     """Noise drawn by ``generator(4)`` after steps of length 0.3 up the mean of L_U, by torch's gradients (eq. 2-4)."""
     noise = torch.randn(round(ratio * len(anchors)), anchors.size(1), generator=generator(4), dtype=torch.float64)
-    noise = noise / noise.norm(dim=1, keepdim=True) if norm == "unit" else std * noise
+    noise = noise / noise.norm(dim=1, keepdim=True) if norm == "unit" else noise
     for _ in range(steps):
         noise = noise.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(cosine_scores(anchors, noise, tau).exp().sum(dim=1).log().mean(), noise)
@@ -39,20 +39,17 @@ def ascended(anchors: Tensor, steps: int, *, norm: str, std: float, ratio: float
     return noise.detach()
 
 
-@pytest.mark.parametrize(
-    ("include_positive", "norm", "noise_tau"),
-    [(True, "gaussian", None), (False, "unit", None), (False, "gaussian", 0.7)],
-)
-def test_equation_6(encoder, include_positive, norm, noise_tau):
+@pytest.mark.parametrize(("include_positive", "norm"), [(True, "gaussian"), (False, "unit"), (False, "gaussian")])
+def test_equation_6(encoder, include_positive, norm):
     """The value, with weights and noise; and gradients as if the noise had been made beforehand."""
-    std = 1.0 if norm == "unit" else 0.7
     loss = DCLRLoss(
         encoder, **_SELF, threshold=0.3, temperature=0.2, include_positive=include_positive, noise_steps=2,
-        noise_step_size=0.3, noise_ratio=1.4, noise_norm=norm, noise_std=std, noise_temperature=noise_tau,
-        generator=generator(4),
+        noise_ratio=1.4, noise_norm=norm, generator=generator(4),
     )  # fmt: skip
+    assert loss.noise.step_size == 1e-3
+    loss.noise.step_size = 0.3  # which shows
     a, b = draw(5, 8, seed=0).requires_grad_(), draw(5, 8, seed=1)
-    settings: dict[str, Any] = {"norm": norm, "std": std, "ratio": 1.4, "tau": noise_tau or 0.2}
+    settings: dict[str, Any] = {"norm": norm, "ratio": 1.4, "tau": 0.2}
     start, noise = (ascended(a.detach(), steps, **settings) for steps in (0, 2))
     alpha = [[0 if cosine(x, y) >= 0.3 else 1 for y in b] for x in a.detach()]
     masked = sum(1 - alpha[i][j] for i in range(5) for j in range(5) if i != j)
@@ -198,7 +195,6 @@ def test_bad_combinations(make_encoder, sentences):
         ({"complementary_model": model}, 'pass "self"'),
         ({"masked_share": 0.14}, "^masked_share needs a guide"),
         (_SELF | {"threshold": 0.9, "masked_share": 0.14}, "^threshold must be None"),
-        ({"noise_norm": "unit", "noise_std": 0.7}, "^noise_std must be 1"),
     ):
         with pytest.raises(ValueError, match=message):
             DCLRLoss(model, **options)

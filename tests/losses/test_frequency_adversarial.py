@@ -70,7 +70,7 @@ def gradients(loss: Any, value: Tensor) -> dict[str, Tensor]:
 )
 def test_value_and_gradients_are_those_of_the_loops(make, frequency_table, adversary, balanced):
     """The discriminator descends L_AT; the encoder ascends it, or descends the confusion, which G does not see."""
-    loss = make(adversary=adversary, balanced=balanced, reversal_strength=0.5)
+    loss = make(adversary=adversary, balanced=balanced)
     value = loss([loss.model.preprocess(TEXTS)])
     computed, found = gradients(loss, value), answers(loss, frequency_table)
     at, confused = cross_entropy(found, balanced), cross_entropy(found, balanced, confused=True)
@@ -83,13 +83,13 @@ def test_value_and_gradients_are_those_of_the_loops(make, frequency_table, adver
     measured = loss.instruments
     assert float(measured["adversarial_loss"]) == pytest.approx(at.item())
     assert float(measured["labels_entropy"]) == pytest.approx(entropy)
-    expected = at if adversary == "reversal" else at + 0.5 * confused
+    expected = at if adversary == "reversal" else at + confused
     assert value.item() == pytest.approx(expected.item(), abs=1e-7)
     assert ("confusion_loss" in measured) == (adversary == "confusion")
     if adversary == "confusion":
         assert float(measured["confusion_loss"]) == pytest.approx(confused.item())
     own = gradients(loss, at)
-    encoders = gradients(loss, -0.5 * at if adversary == "reversal" else 0.5 * confused)
+    encoders = gradients(loss, -at if adversary == "reversal" else confused)
     for name, gradient in computed.items():
         of = encoders if name.startswith("model.") else own
         torch.testing.assert_close(gradient, of[name], rtol=1e-6, atol=1e-10, msg=name)
@@ -100,17 +100,6 @@ def test_the_sentences_of_every_column_count(make):
     loss, others = make(), ["birds", "the old man", "a cat", "soup"]
     both = loss([loss.model.preprocess(column) for column in (TEXTS, others)])
     torch.testing.assert_close(both, loss([loss.model.preprocess(TEXTS + others)]))
-
-
-def test_strength_schedule(make):
-    loss, seen = make(reversal_strength=0.5, reversal_steps=4), []
-    features = [loss.model.preprocess(TEXTS)]
-    for _ in range(6):
-        with torch.no_grad():
-            loss(features)
-        seen.append(loss.strength())
-        loss(features)
-    assert seen == pytest.approx([0.5 * (2 / (1 + math.exp(-10 * min(step / 4, 1))) - 1) for step in range(6)])
 
 
 def test_the_running_accuracy_forgets():

@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.encoders.structure import content_mask
+from st_extras.encoders.rows import content_mask
 from st_extras.losses import IncompleteSentenceFilteringLoss
 from tests.helpers import draw, generator
 from tests.losses.cases import owned
@@ -86,18 +86,6 @@ def test_only_low_frequency_content_is_masked_at_the_ratio(make, sentences, freq
     count = int(maskable.sum())
     assert count > 2000
     assert abs(masked.sum().item() / count - 0.3) < 4 * math.sqrt(0.3 * 0.7 / count)
-
-
-def test_always_mask_one(make, sentences):
-    features = make().model.preprocess([*sentences * 20, "the"])
-    (ids, incomplete), (_, drawn) = rows_of(make(always_mask_one=True), features), rows_of(make(), features)
-    masked, without = incomplete != ids, drawn != ids
-    assert masked.any(dim=1).tolist() == [True] * 20 * len(sentences) + [False]
-    by_chance = without.any(dim=1)
-    assert torch.equal(masked[by_chance], without[by_chance])
-    added = masked[~by_chance][:-1]
-    assert (added.sum(dim=1) == 1).all()
-    assert len(added.float().argmax(dim=1).unique()) > 2  # not always the first
 
 
 # ---- encoders without a mask token

@@ -14,7 +14,7 @@ from st_extras.losses import PaSeRLoss, SimCSELoss
 from st_extras.losses.parts.masked_lm import MaskedLM
 from st_extras.losses.parts.phrase_columns import phrase_brackets
 from tests.helpers import count_rows, generator
-from tests.losses.cases import total
+from tests.losses.cases import set_decoder_dropout, total
 from tests.losses.phrases import DATA, features, loop_decoder, make_loss, one
 
 WORDS = "0.model.embeddings.word_embeddings.weight"
@@ -30,7 +30,7 @@ def embedded(model: SentenceTransformer, columns: list[dict[str, Any]]) -> list[
 
 def test_the_loss_is_the_loop_of_equation_3(still_encoder):
     model = still_encoder.double()
-    loss = make_loss(model, difference_scale=3.0, product_scale=2.0, generative_weight=0.5).double()
+    loss = make_loss(model, generative_weight=0.5).double()
     columns = features(model)
     words = model.get_parameter(WORDS)
     with torch.no_grad():
@@ -39,7 +39,7 @@ def test_the_loss_is_the_loop_of_equation_3(still_encoder):
     lengths = columns[2]["attention_mask"].sum(dim=1).tolist()
     for i, length in enumerate(lengths):
         ids = columns[2]["input_ids"][i][:length].tolist()
-        signal = torch.stack([s[i], m[i], 3.0 * (s[i] - m[i]).abs(), 2.0 * (s[i] * m[i]).abs()])
+        signal = torch.stack([s[i], m[i], 10 * (s[i] - m[i]).abs(), 10 * (s[i] * m[i]).abs()])
         hidden = loop_decoder(loss.decoder, words[ids], signal.float().double())
         for t in range(1, len(ids)):  # position t-1 predicts token t, the separator last
             logits = [(e @ hidden[t - 1]).item() for e in words]
@@ -69,15 +69,16 @@ def test_masked_words_beside_phrases(make_encoder):
 
 
 def test_generation_uses_the_signal_of_training_without_dropout(make_encoder):
-    """Scale m is the difference's and n the product's; a prompt is read with the sentences."""
+    """A prompt is read with the sentences."""
     model = make_encoder(dropout=0.3).eval()
-    loss = make_loss(model, difference_scale=3.0, product_scale=5.0, decoder_dropout=0.5).train()
+    loss = make_loss(model).train()
+    set_decoder_dropout(loss.decoder, 0.5)
     texts, prompt = [DATA["sentence"][:2], DATA["masked"][:2]], "the old "
     seen: list[Tensor] = []
     loss.decoder.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
     s, m = (model.encode(column, convert_to_tensor=True, prompt=prompt) for column in texts)
     assert loss.reconstruct(*texts, prompt=prompt) == loss.reconstruct(*texts, prompt=prompt)
-    torch.testing.assert_close(seen[0], torch.stack([s, m, 3 * (s - m).abs(), 5 * (s * m).abs()], dim=1))
+    torch.testing.assert_close(seen[0], torch.stack([s, m, 10 * (s - m).abs(), 10 * (s * m).abs()], dim=1))
     assert loss.decoder.training
 
 
@@ -206,7 +207,7 @@ def test_rows_whose_mask_was_cut_off_do_not_count(make_encoder):
     assert loss(features(model, long)) == 0
     assert int(loss.instruments["truncated_phrases"]) == 1
     deleting = decoder_like(make_encoder(dropout=0.0, max_seq_length=4))
-    loss = make_loss(deleting, on_missing_mask="delete", max_phrase_length=9)
+    loss = make_loss(deleting, on_missing_mask="delete")
     sentences = ["a cat sat on the mat"] * 2
     data = {"sentence": sentences, "masked": ["a cat sat on the", "a sat on the mat"], "phrase": ["mat", "cat"]}
     loss(features(deleting, data))
@@ -233,9 +234,11 @@ def test_bad_input(encoder):
         ({"masked": ["a [MASK]"], "sentence": ["a cat"], "phrase": ["cat"]}, r"'masked' has a row without \[MASK\]"),
         ({"p": ["cat"], "m": ["a [MASK] sat on"], "s": ["a cat sat on"]}, "'phrase' is longer than the sentences"),
         ({"s": ["a cat", "a dog"], "m": ["a [MASK]"] * 2, "p": ["cat", ""]}, "'phrase' has an empty phrase"),
-        (one("a cat a cat", "a [MASK]", "a cat a"), "max_phrase_length=4"),
+        (one("a cat a cat", "a [MASK]", "a cat a"), "at most 4 tokens"),
     ],
 )
 def test_wrong_columns(encoder, data, message):
+    loss = make_loss(encoder)
+    loss.decoder.max_length = 4
     with pytest.raises(ValueError, match=message):
-        make_loss(encoder, max_phrase_length=4)(features(encoder, data))
+        loss(features(encoder, data))

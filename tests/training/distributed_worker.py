@@ -79,7 +79,7 @@ RUNS = {
         CASES["dclr"], _ALL | {"noise_ratio": 2, "noise_steps": 0, "generator": _generator}, {"noise_ratio": 1}
     ),
     "adcse, mini-batches": Run(CASES["adcse"], **_CUT),
-    "adcse, tied": Run(CASES["adcse, tied"], _ALL | {"symmetric": True}),
+    "adcse, tied": Run(CASES["adcse, tied"], _ALL),
     "adcse, features": Run(CASES["adcse, features"], _ALL),
     "frequency": _one(CASES["frequency"]),
     "frequency, confusion": _one(CASES["frequency, confusion"]),

@@ -43,7 +43,7 @@ def test_dict_of_losses(make_encoder, sentences, tmp_path):
         mine, theirs = snapshot(loss), snapshot(resumed.loss[name])
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
     saved = load_file(tmp_path / "whole" / "checkpoint-2" / FILE_NAME)
-    assert {"first-set.step.projection_head.0.weight", "first-set.noise.source._extra_state"} <= saved.keys()
+    assert {"first-set.projection_head.0.weight", "first-set.noise.source._extra_state"} <= saved.keys()
     assert not any(name.split(".")[1] == "model" for name in saved)  # which the trainer saves
     steps = [logs for logs in whole.state.log_history if "loss" in logs]
     expected = {"first-set_noise_angle", *(f"second_adversary_{name}" for name in ("share", "similarity", "angle"))}
@@ -55,10 +55,10 @@ def test_state_of_another_loss_is_refused(make_encoder, sentences, tmp_path):
     model = make_encoder()
     train(model, SimCSELoss(model, projection=True), columns(sentences), tmp_path, **SAVE)
     checkpoint = str(tmp_path / "checkpoint-2")
-    with pytest.raises(ValueError, match=r"^loss must be the one whose .* with another 'loss\.step\.projection_"):
+    with pytest.raises(ValueError, match=r"^loss must be the one whose .* with another 'loss\.projection_"):
         train(model, SimCSELoss(model), columns(sentences), tmp_path, resume=checkpoint, **SAVE)
     smaller = make_encoder(hidden_size=8)
-    with pytest.raises(ValueError, match=r"^loss must be .* another 'loss\.step\.projection_"):
+    with pytest.raises(ValueError, match=r"^loss must be .* another 'loss\.projection_"):
         train(smaller, SimCSELoss(smaller, projection=True), columns(sentences), tmp_path, resume=checkpoint, **SAVE)
     for name in ("scheduler.pt", FILES):
         (tmp_path / "checkpoint-2" / name).unlink()

@@ -9,7 +9,7 @@ import torch
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
-from st_extras.checks import check_choice, check_interval, check_temperature, check_weight
+from st_extras.checks import check_choice, check_weight
 from st_extras.encoders.distributed import gather_rows, require_synchronised, sum_over_processes
 from st_extras.functional import anchor_pull, cosine_ascent_direction, mean_angle, unit_rows
 from st_extras.random_source import RandomSource
@@ -23,7 +23,7 @@ class Ascent:
 
     Attributes:
         count: number of anchors so far.
-        pull: (M, D), see :func:`~st_extras.functional.anchor_pull`, with softmax shares at the ascent's temperature.
+        pull: (M, D), see :func:`~st_extras.functional.anchor_pull`.
         share: sum over the anchors of the share of the loss's softmax that the adversaries take, ().
         logits: sum over the anchors of the mean cosine with the adversaries, divided by the loss's temperature, ().
     """
@@ -41,13 +41,11 @@ class Ascent:
             anchors: (b, D).
             logits: (b, K + M), of the loss's softmax over K candidates and, last, the M adversaries.
         """
-        number, sharpness = len(self._adversaries), self._adversaries.sharpness
-        shares = ascended = logits.softmax(dim=1)[:, logits.size(1) - number :]  # (b, M)
-        if sharpness != 1:
-            ascended = (logits * sharpness).softmax(dim=1)[:, logits.size(1) - number :]
-        self.pull = self.pull + anchor_pull(anchors, ascended)
+        candidates = logits.size(1) - len(self._adversaries)  # K
+        shares = logits.softmax(dim=1)[:, candidates:]  # (b, M)
+        self.pull = self.pull + anchor_pull(anchors, shares)
         self.share = self.share + shares.sum()
-        self.logits = self.logits + logits[:, logits.size(1) - number :].mean(dim=1).sum()
+        self.logits = self.logits + logits[:, candidates:].mean(dim=1).sum()
         self.count += len(anchors)
 
 
@@ -60,14 +58,13 @@ class Adversaries(nn.Module):
         device: where they are kept.
         start: "random": drawn from N(0, I); "features": each is also replaced, once, by a key of the first batches.
         learning_rate: alpha.
-        momentum: mu.
-        weight_decay: lambda.
         temperature: tau of the loss.
-        ascent_temperature: tau of the loss that they ascend. None: ``temperature``.
         generator: torch.Generator that draws them, on the device. None: one is made from torch's seed.
 
     Attributes:
         config: the settings, for the model card.
+        momentum: mu, the authors'.
+        weight_decay: lambda, the authors'.
         vectors: (M, D), the adversaries.
         velocity: (M, D), the momentum of earlier steps.
         origins: (M, D), each adversary as it was drawn.
@@ -80,6 +77,8 @@ class Adversaries(nn.Module):
     velocity: Tensor
     origins: Tensor
     drawn: Tensor
+    momentum = 0.9
+    weight_decay = 1e-4
 
     def __init__(
         self,
@@ -89,24 +88,16 @@ class Adversaries(nn.Module):
         *,
         start: str,
         learning_rate: float,
-        momentum: float,
-        weight_decay: float,
         temperature: float,
-        ascent_temperature: float | None,
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        if ascent_temperature is not None:
-            ascent_temperature = check_temperature("adversary_temperature", ascent_temperature)
         self.config = {
             "num_adversaries": count,
             "adversary_start": check_choice("adversary_start", start, ("random", "features")),
             "adversary_learning_rate": check_weight("adversary_learning_rate", learning_rate),
-            "adversary_momentum": check_interval("adversary_momentum", momentum, 0, 1, high_included=False),
-            "adversary_weight_decay": check_weight("adversary_weight_decay", weight_decay),
-            "adversary_temperature": ascent_temperature,
         }
-        self.temperature, self.ascent_temperature = temperature, ascent_temperature or temperature
+        self.temperature = temperature
         vectors = torch.randn(count, dimension, device=device, generator=RandomSource(generator).on(device))
         self.register_buffer("vectors", vectors)
         self.register_buffer("velocity", torch.zeros_like(vectors))
@@ -118,11 +109,6 @@ class Adversaries(nn.Module):
 
     def __len__(self) -> int:
         return len(self.vectors)
-
-    @property
-    def sharpness(self) -> float:
-        """Temperature of the loss divided by that of the adversaries' ascent."""
-        return self.temperature / self.ascent_temperature
 
     def step(self, ascent: Ascent, keys: Tensor) -> None:
         """Take a step of SGD with momentum and weight decay UP the loss (eq. 7), in place.
@@ -139,10 +125,9 @@ class Adversaries(nn.Module):
         require_synchronised(self)  # while gradients are enabled
         with torch.no_grad():
             self.share, self.similarity = ascent.share / ascent.count, ascent.logits * self.temperature / ascent.count
-            gradient = cosine_ascent_direction(self.vectors, ascent.pull) / (self.ascent_temperature * ascent.count)
+            gradient = cosine_ascent_direction(self.vectors, ascent.pull) / (self.temperature * ascent.count)
             gradient = sum_over_processes(gradient) / get_world_size()
-            decay = self.config["adversary_weight_decay"] * self.vectors
-            self.velocity.mul_(self.config["adversary_momentum"]).add_(decay - gradient)
+            self.velocity.mul_(self.momentum).add_(self.weight_decay * self.vectors - gradient)
             self.vectors.sub_(self.velocity, alpha=self.config["adversary_learning_rate"])
         if self._draws:
             self._draw(keys)

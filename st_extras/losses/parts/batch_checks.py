@@ -66,8 +66,10 @@ class BatchChecks:
             positives: (B, D) embeddings of the second views.
             other_signal: whether a batch with two equal views still teaches something: by adversaries, noise, a guide.
         """
+        if "views" in self._done or not torch.is_grad_enabled():
+            return
         encoder = unwrap(model)
-        if not torch.is_grad_enabled() or not encoder.training or "views" in self._done:
+        if not encoder.training:
             return
         equal = are_equal_views(anchors, positives)
         has_dropout = any(isinstance(module, nn.Dropout) and module.p > 0 for module in encoder.modules())

@@ -5,49 +5,31 @@ Source: Gao et al., 2021, https://arxiv.org/abs/2101.06983.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses import gradcache
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_extras.checks import check_count
-from st_extras.encoders.forward import layer_decorator
 from st_extras.encoders.rows import Features, count_rows
-from st_extras.encoders.structure import unwrap
-from st_extras.functional import full_precision
 
-Views = list[list[Tensor]]
-"""The embeddings of each view, cut into mini-batches of (b, D); a plain batch is one mini-batch."""
-CutColumns = list[list[Features]]
-"""The tokenized columns, each cut into mini-batches as the views are."""
-EncodeView = Callable[[nn.Module, Features, str, torch.Generator | None], Tensor]
-"""(encoder, rows, augmentation, generator of its draws) -> the view's embeddings after the head, (b, D)."""
+if TYPE_CHECKING:
+    from st_extras.losses.pair_loss import PairLoss
+
+ViewBatches = list[list[Tensor]]
+"""The embeddings of each view after the head, in mini-batches of (b, D); a plain batch is one mini-batch."""
+ColumnBatches = list[list[Features]]
+"""The tokenized columns, each in the mini-batches of its view."""
 
 _AUGMENTATION = "st_extras_augmentation"
 """Key of a column's features that names the augmentation of the view to be made of them."""
 
 
-class PairLoss(Protocol):
-    """A loss whose mathematics is all in ``calculate_loss``, and which can be called for mini-batches."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The encoder."""
-
-    def calculate_loss(self, reps: Views, *, with_backward: bool = False, columns: CutColumns | None = None) -> Tensor:
-        """Return the loss of a batch.
-
-        Args:
-            reps: the embeddings of each view after the head, in mini-batches.
-            with_backward: differentiate here, with respect to ``reps``, and return a value without a graph.
-            columns: the tokenized columns that the views were made of; None if only their embeddings are known.
-        """
-
-
-def check_mini_batches(model: nn.Module, size: int | None, num_tokens: int | None) -> None:
+def check_mini_batches(encoder: SentenceTransformer, size: int | None, num_tokens: int | None) -> None:
     """Check the settings of mini-batches, if one is given, and that the encoder's features can be cut into rows.
 
     Raises:
@@ -62,7 +44,6 @@ def check_mini_batches(model: nn.Module, size: int | None, num_tokens: int | Non
         )
     name, value = ("mini_batch_num_tokens", num_tokens) if size is None else ("mini_batch_size", size)
     check_count(name, value, at_least=1)
-    encoder = unwrap(model)
     if gradcache.has_static_embedding_input(encoder):
         raise ValueError(
             f"{name} must be None for a StaticEmbedding, whose batch cannot be cut into rows, got {value}: such an "
@@ -102,41 +83,20 @@ class GradientCache(gradcache.CachedLossMixin):
     its documentation, but MatryoshkaLoss works with losses that have it.
 
     Args:
-        loss: the loss. MatryoshkaLoss replaces its ``calculate_loss``, so it is called through the loss.
+        loss: the loss, with a ``mini_batch_size`` or ``mini_batch_num_tokens``.
         columns: the batch: (B, ...) features of the sentence, or of the sentence and its positive.
-        augmentations: the augmentation of each view.
-        encode_view: encodes the rows of a mini-batch as one view.
-        generator: generator of the augmentations' draws; None: they draw nothing.
-        mini_batch_size: number of rows of a mini-batch.
-        mini_batch_num_tokens: instead, its number of tokens.
-
-    Raises:
-        ValueError: if AdaptiveLayerLoss runs the loss, whose layers are removed before the backward pass embeds again.
     """
 
-    def __init__(
-        self,
-        loss: PairLoss,
-        columns: Sequence[Features],
-        augmentations: Sequence[str],
-        encode_view: EncodeView,
-        generator: torch.Generator | None,
-        *,
-        mini_batch_size: int | None,
-        mini_batch_num_tokens: int | None,
-    ) -> None:
-        if layer_decorator(loss.model) is not None:
-            raise ValueError(
-                f"AdaptiveLayerLoss cannot run {type(loss).__name__} in mini-batches: leave out one of it and "
-                "mini_batch_size or mini_batch_num_tokens."
-            )
-        self.loss, self.model = loss, loss.model
-        self.columns, self.encode_view, self.generator = columns, encode_view, generator
-        self.mini_batch_size, self.mini_batch_num_tokens = cast(int, mini_batch_size), mini_batch_num_tokens
-        self.views = [
-            {**columns[min(i, len(columns) - 1)], _AUGMENTATION: name} for i, name in enumerate(augmentations)
-        ]
+    def __init__(self, loss: PairLoss, columns: Sequence[Features]) -> None:
+        self.loss, self.model, self.columns = loss, loss.model, columns
+        self.mini_batch_size = cast(int, loss.mini_batch_size)
+        self.mini_batch_num_tokens = loss.mini_batch_num_tokens
         device = columns[0]["input_ids"].device
+        maker = loss.view_maker
+        self.generator = maker.source.on(device) if maker.draws else None  # whose draws are repeated too
+        self.views = [
+            {**columns[min(i, len(columns) - 1)], _AUGMENTATION: name} for i, name in enumerate(maker.augmentations)
+        ]
         self.precision = {
             "device_type": device.type,
             "enabled": torch.is_autocast_enabled(device.type),
@@ -149,7 +109,7 @@ class GradientCache(gradcache.CachedLossMixin):
         value: Tensor = self.forward_cached(self.views)
         return value
 
-    def calculate_loss(self, reps: Views, labels: Tensor | None = None, *, with_backward: bool = False) -> Tensor:
+    def calculate_loss(self, reps: ViewBatches, labels: Tensor | None = None, *, with_backward: bool = False) -> Tensor:
         """Return the loss of the views' mini-batches, (b, D) each, and cut the columns as the views were cut."""
         columns = []
         for i, column in enumerate(self.columns):
@@ -158,6 +118,7 @@ class GradientCache(gradcache.CachedLossMixin):
                 parts.append(cut_rows(column, begin, begin + len(part)))
                 begin += len(part)
             columns.append(parts)
+        # MatryoshkaLoss replaces the loss's own method while it runs
         return self.loss.calculate_loss(reps, with_backward=with_backward, columns=columns)
 
     def embed_minibatch(
@@ -182,36 +143,5 @@ class GradientCache(gradcache.CachedLossMixin):
             replayed, own = random_state
             generator = None if own is None else torch.Generator(sentence_feature["input_ids"].device).set_state(own)
         with torch.autocast(**self.precision), torch.set_grad_enabled(with_grad), replayed:
-            embeddings = self.encode_view(self.model, features, augmentation, generator)
+            embeddings = self.loss.encode_view(features, augmentation, generator)
             return embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)), states
-
-
-def mean_over_mini_batches(
-    anchors: Sequence[Tensor],
-    candidates: Tensor,
-    contrast: Callable[[Tensor, Tensor, int], Tensor],
-    *,
-    with_backward: bool,
-) -> Tensor:
-    """Return the mean loss of all anchors, contrasting one mini-batch of them at a time, so no (B, B) matrix is held.
-
-    Args:
-        anchors: the mini-batches, (b, D) each.
-        candidates: (K, D), which every anchor is compared with. If gradients flow through them, they are
-            differentiated once, after the last mini-batch.
-        contrast: (anchors of a mini-batch, ``candidates``, index of its first row) -> the mean loss of its rows.
-        with_backward: differentiate here, mini-batch by mini-batch, and return a value without a graph.
-    """
-    rows = sum(len(batch) for batch in anchors)
-    leaf = candidates.detach().requires_grad_(candidates.requires_grad) if with_backward else candidates
-    total = torch.zeros((), device=anchors[0].device, dtype=full_precision(anchors[0]).dtype)
-    begin = 0
-    for batch in anchors:
-        value = contrast(batch, leaf, begin) * (len(batch) / rows)
-        if with_backward and value.requires_grad:
-            value.backward()  # type: ignore[no-untyped-call]
-        total = total + (value.detach() if with_backward else value)
-        begin += len(batch)
-    if with_backward and leaf.grad is not None:
-        torch.autograd.backward(candidates, leaf.grad)
-    return total

@@ -1,11 +1,16 @@
 """DCLR's instance weights: pairs of a batch that a guide finds too similar are not negatives (eq. 5).
 
+The guide is a frozen encoder, or a table of its embeddings; or "self", the trained model's own detached embeddings.
+
 Zhou et al., 2022, https://aclanthology.org/2022.acl-long.423; finding the threshold by a share of the pairs is ours.
 """
 
 from __future__ import annotations
 
+import copy
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any, cast
 
@@ -14,20 +19,134 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
-from st_extras.checks import check_fraction, check_interval
+from st_extras.checks import check_fraction, check_instance, check_interval
 from st_extras.encoders.distributed import gather_rows, sum_over_processes
 from st_extras.encoders.embedding_table import EmbeddingTable
+from st_extras.encoders.fingerprint import EncoderFingerprint
+from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import unit_rows, unit_scores
-from st_extras.losses.parts.guide import Guide, make_guide
 
+logger = logging.getLogger(__name__)
+
+START = "start"
+"""Names the complementary model that is a frozen copy of the trained model, made with the loss."""
 DEFAULT_THRESHOLD = 0.9
 """The paper's."""
 _MOST_PAIRS = 2**24
 """Most pairs that torch.quantile takes, those of 4,096 sentences."""
 _ROUNDING = 1e-6
 """Cosines this close count as equal: otherwise rounding would decide between sentences that are all alike."""
+
+
+class Guide(nn.Module):
+    """Embeds the sentences of a batch, each once, with a frozen encoder or a table of its embeddings.
+
+    A frozen encoder's embeddings of a few probe texts are part of the state, so that a training cannot resume with
+    another guide.
+
+    Args:
+        encoder: a :class:`~st_extras.encoders.FrozenEncoder` or an :class:`~st_extras.encoders.EmbeddingTable`.
+        model: the trained model, whose tokenizer decodes a sentence that a table lacks, for the message.
+        gather_across_devices: compare with the sentences of all processes.
+    """
+
+    def __init__(
+        self, encoder: FrozenEncoder | EmbeddingTable, model: nn.Module, *, gather_across_devices: bool = False
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.gather_across_devices = gather_across_devices
+        self._options: dict[str, Any] = {}
+        if isinstance(encoder, EmbeddingTable):
+            self._options = {"decode": unwrap(model).tokenizer.decode}
+
+    def get_extra_state(self) -> Tensor:
+        """Return the guide's embeddings of the probe texts, (P, D) in float32; empty for a table."""
+        if isinstance(self.encoder, EmbeddingTable):
+            return torch.zeros(0, 0)
+        return EncoderFingerprint.of(self.encoder.encoder).probes
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Compare the guide with that of a checkpoint.
+
+        Raises:
+            ValueError: if the guide's embeddings of the probe texts differ.
+        """
+        if isinstance(self.encoder, EmbeddingTable):
+            difference = "a table here" if state.numel() else None
+        else:
+            own = EncoderFingerprint.of(self.encoder.encoder)
+            difference = own.difference(replace(own, probes=state))
+        if difference is not None:
+            raise ValueError(
+                "complementary_model must be the encoder that the checkpoint was trained with, got another one: "
+                f"{difference}. With complementary_model={START!r}, make the loss from the base model of that "
+                "training."
+            )
+
+    def forward(self, columns: Sequence[Sequence[Features]] | None) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of the sentences, (B, D), and of the candidates, (world * B, D), all of length 1.
+
+        Args:
+            columns: the tokenized columns, as they were before augmentation, in mini-batches. The candidates are the
+                sentences of the last column.
+
+        Raises:
+            ValueError: if ``columns`` is None.
+        """
+        if columns is None:
+            raise ValueError("sentence_features must be the tokenized columns, for the complementary model, got None.")
+        embeddings = [torch.cat([self.encoder(part, **self._options) for part in column]) for column in columns]
+        candidates, _ = gather_rows(embeddings[-1], self.gather_across_devices)
+        return unit_rows(embeddings[0]), unit_rows(candidates)
+
+
+def make_guide(
+    model: SentenceTransformer,
+    complementary_model: SentenceTransformer | str | PathLike[str] | None,
+    complementary_table: EmbeddingTable | None,
+    *,
+    gather_across_devices: bool = False,
+) -> Guide | str | None:
+    """Return the guide that DCLR's arguments name.
+
+    Args:
+        model: the trained model.
+        complementary_model: an encoder, its path or hub id; "start" for a frozen copy of ``model``; "self", which is
+            returned unchanged. A folder named "start" or "self" is given as a Path, or as "./start".
+        complementary_table: a table of the complementary model's embeddings.
+        gather_across_devices: compare with the sentences of all processes.
+
+    Returns:
+        The guide; None if there is neither a model nor a table, and then the log says that no negative is left out.
+
+    Raises:
+        ValueError: if both a model and a table are given, or one of them is something else.
+    """
+    check_instance("complementary_table", complementary_table, EmbeddingTable, or_none=True)
+    if complementary_model is not None and complementary_table is not None:
+        raise ValueError("complementary_table must be None with a complementary_model, got both: give one of them.")
+    if isinstance(complementary_model, str) and complementary_model == "self":
+        return "self"
+    encoder: FrozenEncoder | EmbeddingTable
+    if isinstance(complementary_model, str) and complementary_model == START:
+        # frozen weights and adapters are copied as well: they may be trained later
+        encoder = FrozenEncoder(copy.deepcopy(unwrap(model)).eval().requires_grad_(False), model)
+        encoder.name = START
+    elif complementary_model is not None:
+        encoder = FrozenEncoder(complementary_model, model)
+    elif complementary_table is not None:
+        encoder = complementary_table
+    else:
+        logger.info(
+            "DCLR without a complementary model does not debias: no negative is left out (the paper's ablation "
+            "w/o instance weighting). To weight them, set complementary_model to the path or hub id of an encoder, "
+            'to "start", a frozen copy of the model before training, or to "self".'
+        )
+        return None
+    return Guide(encoder, model, gather_across_devices=gather_across_devices)
 
 
 def share_quantile(cosines: Tensor, own: Tensor, share: float) -> Tensor:
@@ -87,7 +206,7 @@ class InstanceWeights(nn.Module):
 
     Args:
         model: the trained model.
-        complementary_model: the guide, see :func:`~st_extras.losses.parts.guide.make_guide`.
+        complementary_model: the guide, see :func:`make_guide`.
         complementary_table: a table of its embeddings.
         threshold: phi, in (-1, 1]. None: 0.9, unless ``masked_share`` is given.
         masked_share: instead of ``threshold``, the share of the pairs at or above phi, in (0, 1).
@@ -151,38 +270,36 @@ class InstanceWeights(nn.Module):
         columns: Sequence[Sequence[Features]] | None,
         *,
         offset: int,
-        first_call: bool,
-    ) -> BatchWeights | None:
-        """Return the weights of a batch's pairs; None without a guide, whose weights would all be 1.
+        is_new_batch: bool,
+    ) -> BatchWeights:
+        """Return the weights of a batch's pairs, by the guide that there must be.
 
         Args:
             anchors: (B, D), the trained model's.
             candidates: (world * B, D), the trained model's, of length 1.
             columns: the tokenized columns in mini-batches, which the guide embeds.
             offset: index of the first anchor's own candidate.
-            first_call: whether this is the loss's first call on this batch.
+            is_new_batch: whether the loss runs on this batch for the first time.
         """
-        if self.guide is None:
-            return None
         if isinstance(self.guide, Guide):
             sentences, others = self.guide(columns)
         else:
             sentences, others = unit_rows(anchors.detach()), candidates.detach()
-        phi = self.phi(sentences, others, first_call=first_call)
+        phi = self.phi(sentences, others, is_new_batch=is_new_batch)
         return BatchWeights(sentences, others, phi, offset, candidates.dtype)
 
-    def phi(self, sentences: Tensor, candidates: Tensor, *, first_call: bool = True) -> float | Tensor:
+    def phi(self, sentences: Tensor, candidates: Tensor, *, is_new_batch: bool = True) -> float | Tensor:
         """Return phi for a batch, a tensor () if it is estimated.
 
         Args:
             sentences: (B, D), the guide's embeddings of this process's sentences, of length 1.
             candidates: (world * B, D), the guide's embeddings of the candidates, of length 1.
-            first_call: whether this is the loss's first call on this batch.
+            is_new_batch: whether the loss runs on this batch for the first time.
         """
         if self.given is not None:
             return self.given
         found = self._of_batch(unit_scores(sentences[: self.most_rows(len(candidates))], candidates))
-        if torch.is_grad_enabled() and first_call:
+        if torch.is_grad_enabled() and is_new_batch:
             self._count(found)
         return (torch.where(self.batches > 0, self.mean, found) - _ROUNDING).nan_to_num(nan=torch.inf)
 

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_extras.encoders.structure import content_mask, token_embedding_dimension, unwrap
+from st_extras.encoders.rows import content_mask
+from st_extras.encoders.structure import token_embedding_dimension, unwrap
 from st_extras.functional import full_precision
 from st_extras.random_source import RandomSource
 
@@ -82,10 +83,11 @@ class MaskedLM(nn.Module):
 
         Of the drawn content tokens, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged.
         """
-        ids, tokenizer = sentence["input_ids"], unwrap(model).tokenizer
+        encoder = unwrap(model)
+        ids, tokenizer = sentence["input_ids"], encoder.tokenizer
         generator, device = self.source.on(ids.device), ids.device
         draws, kinds = torch.rand((2, *ids.shape), generator=generator, device=device)
-        drawn = content_mask(model, sentence) & (draws < self.probability)
+        drawn = content_mask(encoder, sentence) & (draws < self.probability)
         picks = torch.randint(len(tokenizer), ids.shape, generator=generator, device=device)
         corrupted = torch.where(drawn & (kinds < 0.8), tokenizer.mask_token_id, ids)
         corrupted = torch.where(drawn & (kinds >= 0.9), picks, corrupted)

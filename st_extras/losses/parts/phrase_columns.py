@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from st_extras.encoders import structure
-from st_extras.encoders.rows import Features
+from st_extras.encoders.rows import Features, content_mask, prompt_length
 
 _ORDER = "the columns must be sentence, masked, phrase in this order, as PhraseMasking writes them"
 
@@ -64,11 +64,11 @@ def bracketed(model: nn.Module, phrase: Features) -> Features:
     """
     tokenizer = structure.unwrap(model).tokenizer
     if _written_brackets(tokenizer) is not None and tokenizer.padding_side == "right":
-        begin = max(structure.prompt_length(model, phrase), 1)  # after the opening token and the prompt
+        begin = max(prompt_length(structure.unwrap(model), phrase), 1)  # after the opening token and the prompt
         read = ("input_ids", "attention_mask")  # the decoder reads nothing else
         return {key: torch.cat([phrase[key][:, :1], phrase[key][:, begin:]], dim=1) for key in read}
     opening, closing = phrase_brackets(structure.unwrap(model))
-    content = structure.content_mask(model, phrase)
+    content = content_mask(structure.unwrap(model), phrase)
     lengths = content.sum(dim=1, keepdim=True)  # (B, 1)
     words = phrase["input_ids"].gather(1, (~content).long().argsort(dim=1, stable=True))
     places = torch.arange(int(lengths.max()) + 2, device=words.device)
@@ -99,7 +99,7 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
             raise ValueError(f"PaSeRLoss needs (B, L) input_ids in column {name!r}: use unpad_inputs=False.")
     encoder = structure.unwrap(model)
     mask_token, mask_id = encoder.tokenizer.mask_token, encoder.tokenizer.mask_token_id
-    content = structure.content_mask(model, phrase)
+    content = content_mask(structure.unwrap(model), phrase)
     bare = bracketed(model, phrase)
     lengths = [column["attention_mask"].sum(dim=1) for column in (sentence, masked, bare)]
     shown = _differ(sentence, masked) if mask_id is None else (masked["input_ids"] == mask_id).any(dim=1)
@@ -118,7 +118,10 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
         if found:
             raise ValueError(f"Column {problem}.")
     if (width := bare["input_ids"].size(1)) > max_length:
-        raise ValueError(f"A phrase has {width} tokens, more than max_phrase_length={max_length}.")
+        raise ValueError(
+            f"A phrase must have at most {max_length} tokens, as many as the encoder reads or 512, got {width}: leave "
+            "its row out."
+        )
     return shown
 
 

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st_extras.checks import check_bool, check_choice, check_count, check_interval, check_weight
+from st_extras.checks import check_choice, check_count
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.structure import unwrap
 from st_extras.functional import full_precision
 from st_extras.losses.parts.masked_lm import vocabulary_cross_entropy
+
+_DROPOUT = 0.1
+_SCALE = 10.0
+"""Of the difference and the product in the signal, m and n of eq. 2: the paper's."""
 
 
 def word_embedding(model: nn.Module) -> nn.Embedding:
@@ -38,14 +42,10 @@ class PhraseDecoder(nn.Module):
         words: the encoder's word embedding, (V, W), whose sizes it takes; each call gets the word embedding anew.
         dimension: D, the size of the signal's vectors; a linear layer projects them to W if D is not W.
         layers: number of decoder layers.
-        difference_scale: m of the signal.
-        product_scale: n of the signal.
-        dropout: dropout of the decoder.
         output: the output layer. "tied": the word embedding, trained through it. "detached": the word embedding, not
             trained through it. "own": a head like BERT's, Linear(W, W), GELU, LayerNorm and Linear(W, V), drawn from
             N(0, 0.02).
         start: how the weights are initialized: "xavier", or "normal": N(0, 0.02) with biases 0, as in BERT and BART.
-        pre_norm: normalise before each sublayer and after the last layer, instead of after each sublayer.
         max_length: most tokens of a phrase, opening and closing token included.
 
     Raises:
@@ -58,39 +58,28 @@ class PhraseDecoder(nn.Module):
         dimension: int,
         *,
         layers: int,
-        difference_scale: float = 10.0,
-        product_scale: float = 10.0,
-        dropout: float = 0.1,
         output: str = "tied",
         start: str = "xavier",
-        pre_norm: bool = False,
         max_length: int,
     ) -> None:
         super().__init__()
-        dropout = check_interval("decoder_dropout", dropout, 0, 1, high_included=False)
-        self.max_length = check_count("max_phrase_length", max_length, at_least=3, at_most=10_000)
+        self.max_length = max_length
         self.config = {
             "num_decoder_layers": check_count("num_decoder_layers", layers, at_least=1, at_most=100),
-            "difference_scale": check_weight("difference_scale", difference_scale),
-            "product_scale": check_weight("product_scale", product_scale),
             "decoder_output": check_choice("decoder_output", output, ("tied", "own", "detached")),
             "decoder_start": check_choice("decoder_start", start, ("xavier", "normal")),
-            "decoder_pre_norm": check_bool("decoder_pre_norm", pre_norm),
-            "max_phrase_length": self.max_length,
         }
         size, width = words.weight.shape
         heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
-        layer = nn.TransformerDecoderLayer(
-            width, heads, 4 * width, dropout, "gelu", batch_first=True, norm_first=pre_norm
-        )
-        self.layers = nn.TransformerDecoder(layer, int(layers), nn.LayerNorm(width) if pre_norm else None)
+        layer = nn.TransformerDecoderLayer(width, heads, 4 * width, _DROPOUT, "gelu", batch_first=True)
+        self.layers = nn.TransformerDecoder(layer, int(layers))
         for parameter in self.layers.parameters():  # nn.TransformerDecoder has made copies of one layer
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
         self.positions = nn.Embedding(self.max_length, width)
         nn.init.normal_(self.positions.weight, std=0.02)
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(_DROPOUT)
         self.dimension = dimension
         self.fit_signal = nn.Linear(dimension, width) if dimension != width else nn.Identity()
         if start == "normal":
@@ -118,8 +107,8 @@ class PhraseDecoder(nn.Module):
     def signal(self, sentence: Tensor, masked: Tensor) -> Tensor:
         """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
         sentence, masked = full_precision(sentence), full_precision(masked)
-        difference = self.config["difference_scale"] * (sentence - masked).abs()
-        product = self.config["product_scale"] * (sentence * masked).abs()
+        difference = _SCALE * (sentence - masked).abs()
+        product = _SCALE * (sentence * masked).abs()
         return torch.stack([sentence, masked, difference, product], dim=1)
 
     def cross_entropy(

@@ -1,4 +1,4 @@
-"""Losses inside others: a base loss inside SLT-FAI or PaSeR, and ours inside MatryoshkaLoss or AdaptiveLayerLoss."""
+"""Losses inside others: a base loss inside SLT-FAI or PaSeR, and ours inside MatryoshkaLoss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses.matryoshka import CachedL
 from torch import Tensor, nn
 
 from st_extras.checks import check_instance
-from st_extras.encoders.forward import Encoded, encode_tokens, layer_decorator, without_dropout
+from st_extras.encoders.forward import Encoded, encode_tokens, without_dropout
 from st_extras.encoders.rows import Features, split_rows, stack_columns
 from st_extras.encoders.structure import unwrap
 from st_extras.losses.parts.batch_checks import BatchChecks
@@ -54,8 +54,6 @@ def base_views(base_loss: nn.Module, columns: Sequence[Features]) -> tuple[Featu
     Raises:
         ValueError: if the columns cannot share one pass.
     """
-    if len(columns) > 1 and layer_decorator(cast(Any, base_loss).model) is not None:
-        raise ValueError(f"AdaptiveLayerLoss takes this combination of losses with one column, got {len(columns)}.")
     if hasattr(base_loss, "views"):
         return cast("tuple[Features, int]", cast(Any, base_loss).views(columns))
     return stack_columns(columns), max(len(columns), 2)
@@ -113,17 +111,16 @@ def encode_with_base(
 
 def gather_instruments(**parts: Any) -> dict[str, Tensor]:
     """Return the ``instruments`` of a loss's parts; names that several parts use are prefixed with the part's name."""
-    found = {part: getattr(loss, "instruments", {}) for part, loss in parts.items()}
-    names = [name for instruments in found.values() for name in instruments]
+    instruments_of = {part: getattr(loss, "instruments", {}) for part, loss in parts.items()}
+    names = [name for instruments in instruments_of.values() for name in instruments]
     return {
         f"{part}_{name}" if names.count(name) > 1 else name: value
-        for part, instruments in found.items()
+        for part, instruments in instruments_of.items()
         for name, value in instruments.items()
     }
 
 
-# MatryoshkaLoss and AdaptiveLayerLoss replace the model's forward without informing the loss: the class of the
-# replacement shows which of them wraps it.
+# MatryoshkaLoss replaces the model's forward without informing the loss: the class of the replacement shows it.
 
 
 def _matryoshka(model: nn.Module) -> ForwardDecorator | None:
@@ -132,37 +129,28 @@ def _matryoshka(model: nn.Module) -> ForwardDecorator | None:
     return next((forward for forward in forwards if isinstance(forward, ForwardDecorator)), None)
 
 
-def is_wrapped(model: nn.Module) -> bool:
-    """Return whether MatryoshkaLoss or AdaptiveLayerLoss runs the loss: they take one value, not several terms."""
-    return is_truncated(model) or layer_decorator(model) is not None
-
-
-def sum_if_wrapped(model: nn.Module, terms: dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
-    """Return the terms, or their sum if one of them runs the loss."""
-    return torch.stack(list(terms.values())).sum() if is_wrapped(model) else terms
-
-
 def is_truncated(model: nn.Module) -> bool:
-    """Return whether MatryoshkaLoss runs the loss, on embeddings that it has truncated."""
+    """Return whether MatryoshkaLoss runs the loss, on embeddings that it has truncated; it takes one value."""
     return _matryoshka(model) is not None
 
 
+def sum_if_truncated(model: nn.Module, terms: dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
+    """Return the terms, or their sum if MatryoshkaLoss runs the loss."""
+    return torch.stack(list(terms.values())).sum() if is_truncated(model) else terms
+
+
 def is_repeated(model: nn.Module) -> bool:
-    """Return whether MatryoshkaLoss or AdaptiveLayerLoss runs the loss on this batch for a second or later time.
+    """Return whether MatryoshkaLoss runs the loss on this batch for a second or later time.
 
-    They run it once per dimension or layer. In later runs, the encoder returns its output of the first run, whatever
-    rows it is given. What belongs to the batch as a whole (terms on tokens, counters, draws) is computed in the first
-    run only.
+    It runs it once per dimension. In later runs, the encoder returns its output of the first run, whatever rows it is
+    given. What belongs to the batch as a whole (terms on tokens, counters, draws) is computed in the first run only.
     """
-    layers: Any = layer_decorator(model)
-    if layers is not None and layers.layer_idx is not None:
-        return True
-    found: Any = _matryoshka(model)
-    return found is not None and found.cache_dim not in (None, found.dim)
+    forward: Any = _matryoshka(model)
+    return forward is not None and forward.cache_dim not in (None, forward.dim)
 
 
-def refuse_wrapped(model: nn.Module, name: str, advice: str, *, cached: nn.Module | None = None) -> None:
-    """Refuse MatryoshkaLoss and AdaptiveLayerLoss around a loss that must run once per batch.
+def refuse_matryoshka(model: nn.Module, name: str, advice: str, *, cached: nn.Module | None = None) -> None:
+    """Refuse MatryoshkaLoss around a loss that must run once per batch.
 
     Args:
         model: the encoder.
@@ -171,9 +159,9 @@ def refuse_wrapped(model: nn.Module, name: str, advice: str, *, cached: nn.Modul
         cached: the loss, if it can cache gradients: MatryoshkaLoss then wraps its ``calculate_loss``, not the model.
 
     Raises:
-        ValueError: if one of them runs the loss.
+        ValueError: if it runs the loss.
     """
-    truncated = is_truncated(model) or isinstance(vars(cached or model).get("calculate_loss"), CachedLossDecorator)
-    if truncated or is_wrapped(model):
-        wrapper = "MatryoshkaLoss" if truncated else "AdaptiveLayerLoss"
-        raise ValueError(f"{name} cannot run inside {wrapper}, which runs a loss several times per batch: {advice}.")
+    if is_truncated(model) or isinstance(vars(cached or model).get("calculate_loss"), CachedLossDecorator):
+        raise ValueError(
+            f"{name} cannot run inside MatryoshkaLoss, which runs a loss several times per batch: {advice}."
+        )

@@ -64,7 +64,7 @@ def test_equal_views_cause_one_warning_and_are_refused_if_nothing_else_trains_th
         for _ in range(2):
             loss([still_encoder.preprocess(SENTENCES[i:] + SENTENCES[:i]) for i in range(columns)])
         assert caplog.text.count("got the same vector twice") == 2 - columns
-        assert loss.step.checks.only_equal_views == (refused and columns == 1)
+        assert loss.checks.only_equal_views == (refused and columns == 1)
 
 
 def test_slt_fai_over_a_loss_of_sentence_transformers_warns_of_equal_views(still_encoder, frequency_table, caplog):

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
-from st_extras.losses import AdCSELoss, SimCSELoss
+from st_extras.losses import SimCSELoss
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 from tests.losses.cases import CASES, MINI_BATCHED
@@ -19,8 +18,8 @@ from tests.losses.cases import CASES, MINI_BATCHED
 def watched(loss: Any) -> list[Tensor]:
     """The embeddings of each mini-batch, as they come."""
     seen: list[Tensor] = []
-    encode = loss.step.encode_view
-    loss.step.encode_view = lambda *given: seen.append(encode(*given)) or seen[-1]
+    encode = loss.encode_view
+    loss.encode_view = lambda *given: seen.append(encode(*given)) or seen[-1]
     return seen
 
 
@@ -28,8 +27,7 @@ def watched(loss: Any) -> list[Tensor]:
 def test_the_backward_pass_embeds_the_same_views_again(make_encoder, name):
     """With the dropout and draws of the forward pass, though another batch came between, and nothing else is drawn."""
     case, model = CASES[name], make_encoder(dropout=0.2).train()
-    keys: dict[str, Any] = {"key_dropout": False} if case.kind is AdCSELoss else {}  # which are not embedded again
-    loss = case.make(model, mini_batch_size=3, **keys)
+    loss = case.make(model, mini_batch_size=3)
     batch, seen = case.features(model), watched(loss)
     value = loss(batch)
     first = [embeddings.detach() for embeddings in seen]
@@ -46,12 +44,9 @@ def test_the_backward_pass_embeds_the_same_views_again(make_encoder, name):
     assert not torch.equal(first[0], seen[0])  # other views
 
 
-def test_encoders_and_wrappers_that_are_refused(encoder):
+def test_encoders_that_are_refused(encoder):
     with pytest.raises(ValueError, match=r"^mini_batch_num_tokens must be None"):
         SimCSELoss(encoder, mini_batch_size=4, mini_batch_num_tokens=9)
-    layers = AdaptiveLayerLoss(encoder, SimCSELoss(encoder, mini_batch_size=3))
-    with pytest.raises(ValueError, match="AdaptiveLayerLoss"):
-        layers([encoder.preprocess(SENTENCES)], None)
     static = SentenceTransformer(modules=[StaticEmbedding(encoder.tokenizer.backend_tokenizer, embedding_dim=8)])
     flattened = copy.deepcopy(encoder)
     flattened[0].can_flatten_inputs = True  # as with flash attention

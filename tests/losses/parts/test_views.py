@@ -6,7 +6,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.encoders.forward import encode_tokens, without_dropout
-from st_extras.losses.parts.views import TwoViews, shuffled_positions, span_cutoff, takes_embeddings, token_cutoff
+from st_extras.losses.parts.views import ViewMaker, shuffled_positions, takes_embeddings, token_cutoff
 from tests.architectures.encoders import build
 from tests.helpers import generator, some_fast
 
@@ -24,16 +24,6 @@ def test_token_cutoff_zeroes_the_rounded_share_of_the_content():
     assert not (cut & ~content).any()
 
 
-def test_span_cutoff_is_one_run_anywhere_in_the_content():
-    content = rows_of_content(6).expand(3000, -1)
-    cut = span_cutoff(content, 0.34, generator())
-    starts = cut.int().argmax(dim=1)
-    assert (cut.sum(dim=1) == 2).all()
-    assert cut[torch.arange(3000), starts + 1].all()
-    assert set(starts.tolist()) == {1, 2, 3, 4, 5}
-    assert span_cutoff(rows_of_content(0, 1), 0.2, generator()).sum() == 0
-
-
 def test_shuffle_permutes_the_positions_of_the_content_alone():
     content = rows_of_content(6, 2, 1, 0)
     positions = torch.arange(14).expand(4, -1)
@@ -49,15 +39,14 @@ def test_padding_changes_no_draw():
     for cut in (
         lambda content: shuffled_positions(torch.arange(content.size(1)).expand(content.shape), content, generator()),
         lambda content: token_cutoff(content, 0.4, generator()),
-        lambda content: span_cutoff(content, 0.4, generator()),
     ):
         narrow, wide = rows_of_content(6, 3, width=8), rows_of_content(6, 3, width=20)
         assert torch.equal(cut(narrow), cut(wide)[:, :8])
 
 
 def test_each_view_gets_its_own_augmentation(still_encoder, sentences):
-    two_views = TwoViews(still_encoder, ("feature_cutoff", "shuffle"), generator=generator())
-    rows = two_views.rows(still_encoder, [still_encoder.preprocess(sentences)])
+    maker = ViewMaker(still_encoder, ("feature_cutoff", "shuffle"), generator=generator())
+    rows = maker.rows(still_encoder, [still_encoder.preprocess(sentences)])
     first, second = rows["inputs_embeds"].chunk(2)
     words = still_encoder.transformers_model.get_input_embeddings()(rows["input_ids"]).chunk(2)[0]
     zeroed = (first == 0).all(dim=1)  # (B, E): in all tokens
@@ -90,11 +79,12 @@ def test_cutoffs_of_encoders_that_take_embeddings(sentences, tmp_path, name):
     assert takes_embeddings(model) == TAKES_EMBEDDINGS[name]
     if not TAKES_EMBEDDINGS[name]:
         with pytest.raises(ValueError, match=r"^augmentations must be .*'shuffle'"):
-            TwoViews(model, ("token_cutoff", "none"))
+            ViewMaker(model, ("token_cutoff", "none"))
         return
-    two_views = TwoViews(model, ("token_cutoff", "none"), cutoff_rate=1e-6)  # which cuts nothing
+    maker = ViewMaker(model, ("token_cutoff", "none"))
+    maker.cutoff_rate = 1e-6  # which cuts nothing
     with torch.no_grad():
-        torch.testing.assert_close(*two_views.encode(model, [model.preprocess(sentences)]), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(*maker.encode(model, [model.preprocess(sentences)]), rtol=1e-4, atol=1e-5)
 
 
 def test_trying_embeddings_draws_nothing_and_leaves_the_modes(make_encoder):
@@ -110,8 +100,8 @@ def test_moved_positions_are_moved_tokens(sentences, tmp_path, monkeypatch):
     model, sums = architecture("BERT", tmp_path), []
     for kind in ("bert", "another"):
         monkeypatch.setattr(model[0].auto_model.config, "model_type", kind)
-        two_views = TwoViews(model, ("shuffle", "none"), generator=generator(3))
-        rows = two_views.rows(model, [model.preprocess([*sentences, "a"])])
+        maker = ViewMaker(model, ("shuffle", "none"), generator=generator(3))
+        rows = maker.rows(model, [model.preprocess([*sentences, "a"])])
         with torch.no_grad(), without_dropout(model):
             encoded = encode_tokens(model, rows)
         sums.append((encoded.tokens * encoded.content_mask.unsqueeze(2)).sum(dim=1))

@@ -1,0 +1,287 @@
+"""What SimCSE, ConSERT, DCLR and AdCSE share beside their mathematics: views, encoding, a head, mini-batches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypedDict
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_extras.checks import check_bool
+from st_extras.encoders.distributed import gather_rows, require_synchronised
+from st_extras.encoders.forward import trained_encoder
+from st_extras.encoders.rows import Features
+from st_extras.encoders.structure import embedding_dimension, fix_padding_side, unwrap
+from st_extras.functional import full_precision
+from st_extras.losses.parts.batch_checks import BatchChecks
+from st_extras.losses.parts.gradient_cache import ColumnBatches, GradientCache, ViewBatches, check_mini_batches
+from st_extras.losses.parts.views import ViewMaker
+from st_extras.losses.parts.wrapping import is_repeated
+
+Columns = Sequence[Features]
+"""The tokenized columns of a batch: the sentences, or the sentences and their positives."""
+
+
+class PairOptions(TypedDict, total=False):
+    """The keyword arguments that every pair loss hands on to :class:`PairLoss`, which documents them."""
+
+    projection: bool
+    gather_across_devices: bool
+    mini_batch_size: int | None
+    mini_batch_num_tokens: int | None
+    generator: torch.Generator | None
+
+
+class ProjectionHead(nn.Sequential):
+    """Linear(D, D) + tanh, the head that the authors of SimCSE, DCLR and AdCSE train with."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(nn.Linear(dimension, dimension), nn.Tanh())
+        self.dimension = dimension
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Return the embeddings, (B, D), after the head, in its dtype.
+
+        Raises:
+            ValueError: if they have another dimension than the head, or a multi-process run does not keep the head
+                equal across processes.
+        """
+        require_synchronised(self)
+        self.check_size(embeddings)
+        after: Tensor = super().forward(embeddings.to(next(self.parameters()).dtype))
+        return after
+
+    def check_size(self, embeddings: Tensor) -> None:
+        """Refuse embeddings, (B, D) before or after the head, of another dimension than the head's."""
+        if embeddings.size(-1) != self.dimension:
+            raise ValueError(
+                f"projection=True was built for embeddings of {self.dimension} dimensions, got {embeddings.size(-1)}: "
+                "use projection=False with a loss that truncates embeddings (MatryoshkaLoss)."
+            )
+
+
+class PairLoss(nn.Module, ABC):
+    """Compares two views of each sentence with those of the other sentences of a batch.
+
+    Abstract: a loss adds its settings and ``calculate_loss``, its mathematics. What happens to a batch of B sentences:
+
+    1. ``forward`` checks the columns, and the encoder makes the views: all rows in one pass, or in mini-batches of b
+       rows by :class:`~st_extras.losses.parts.gradient_cache.GradientCache`. Then the embeddings pass the head.
+    2. ``calculate_loss`` gets each view as a list of mini-batches, (b, D) each; without mini-batches, a list of one.
+    3. It calls :meth:`whole` for both views in one piece, (B, D) each,
+    4. :meth:`gather` for the candidates of all processes, (world * B, D), which every anchor is compared with,
+    5. and :meth:`mean_over_mini_batches`, which contrasts the anchors of one mini-batch at a time with them.
+
+    A loss that wraps this one and encodes the rows itself, such as SLT-FAI, asks :meth:`views` which rows, and begins
+    at :meth:`compute_loss_from_embeddings`. MatryoshkaLoss runs a loss once per dimension, see :meth:`begins_batch`.
+
+    Args:
+        model: the SentenceTransformer to train.
+        augmentations: how each view is made: "dropout", "none", "shuffle", "token_cutoff" or "feature_cutoff",
+            explained in :class:`~st_extras.losses.parts.views.ViewMaker`.
+        one_view: have only the first view encoded; the loss makes the other one itself.
+        dropout: run the encoder with its own dropout too; always on if a view is "dropout".
+        projection: train with a head, Linear(D, D) + tanh, that belongs to the loss and is dropped at evaluation.
+        gather_across_devices: use the sentences of all processes as negatives.
+        mini_batch_size: number of sentences that the encoder sees at a time (gradient caching). Memory no longer grows
+            with the batch's activations, and a step takes about 4/3 of the time. None: the whole batch at once.
+        mini_batch_num_tokens: instead, number of tokens, without padding, that the encoder sees at a time: for
+            sentences of very different lengths. A sentence with more tokens is a mini-batch of its own.
+        generator: torch.Generator of all that the loss draws, on the model's device. None: made from torch's seed.
+
+    Attributes:
+        dropout: whether the encoder's dropout is on in the pass.
+        projection_head: the head; nn.Identity without one.
+        uses_gradient_cache: whether the encoder sees mini-batches; MatryoshkaLoss reads it.
+        checks: the warnings about batches that teach nothing.
+
+    Raises:
+        ValueError: if a setting is not allowed, or the encoder cannot take what a view or a mini-batch needs.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        augmentations: Sequence[str] = ("dropout", "dropout"),
+        one_view: bool = False,
+        dropout: bool = False,
+        projection: bool = False,
+        gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
+        mini_batch_num_tokens: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        encoder = unwrap(model)
+        fix_padding_side(encoder)
+        self.model = model
+        self.view_maker = ViewMaker(
+            encoder, augmentations, count=1 if one_view else 2, dropout=dropout, generator=generator
+        )
+        self.dropout = self.view_maker.dropout
+        self.projection_head: nn.Module = nn.Identity()
+        if check_bool("projection", projection):
+            self.projection_head = ProjectionHead(embedding_dimension(encoder)).to(encoder.device)
+        self.gather_across_devices = check_bool("gather_across_devices", gather_across_devices)
+        check_mini_batches(encoder, mini_batch_size, mini_batch_num_tokens)
+        self.mini_batch_size, self.mini_batch_num_tokens = mini_batch_size, mini_batch_num_tokens
+        self.uses_gradient_cache = mini_batch_size is not None or mini_batch_num_tokens is not None
+        self.checks = BatchChecks(type(self).__name__)
+        self._is_new_batch = True
+
+    @abstractmethod
+    def calculate_loss(
+        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
+    ) -> Tensor:
+        """Return the loss of a batch.
+
+        Args:
+            views: the embeddings of each view after the head, in mini-batches of (b, D).
+            with_backward: differentiate here, with respect to ``views``, and return a value without a graph.
+            columns: the tokenized columns in the same mini-batches; None if only the embeddings are known.
+        """
+
+    # -- the way of a batch
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch of one or two columns; ``labels`` are not used.
+
+        Raises:
+            ValueError: if there are more columns, or the encoder is frozen while gradients are enabled.
+        """
+        columns = self._checked(sentence_features)
+        trained_encoder(self.model)
+        if self.uses_gradient_cache:
+            self._is_new_batch = True
+            return GradientCache(self, columns).run()
+        embeddings = self.view_maker.encode(self.model, columns)
+        return self.compute_loss_from_embeddings(embeddings, sentence_features=columns)
+
+    def views(self, sentence_features: Iterable[Features]) -> tuple[Features, int]:
+        """Return the rows that the encoder must see, view after view, and the number of views: (2B rows, 2).
+
+        For a loss that encodes them together with rows of its own.
+
+        Raises:
+            ValueError: if the columns cannot share a pass.
+        """
+        columns = self._checked(sentence_features)
+        return self.view_maker.rows(self.model, columns), len(self.view_maker.augmentations)
+
+    def compute_loss_from_embeddings(
+        self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, sentence_features: Columns | None = None
+    ) -> Tensor:
+        """Return the loss of the views' embeddings, [anchors, positives], (B, D) each, before the projection head.
+
+        Args:
+            embeddings: the encoder's output for the rows of :meth:`views`, view by view.
+            labels: not used.
+            sentence_features: the tokenized columns, for a loss that has another encoder read them too.
+        """
+        views = [[self.projection_head(view)] for view in embeddings]
+        columns = None if sentence_features is None else [[column] for column in sentence_features]
+        return self.calculate_loss(views, columns=columns)
+
+    def encode_view(self, rows: Features, augmentation: str, generator: torch.Generator | None) -> Tensor:
+        """Return the embeddings of a mini-batch of one view after the head, (b, D)."""
+        embedded: Tensor = self.projection_head(self.view_maker.embed(self.model, rows, (augmentation,), generator))
+        return embedded
+
+    # -- for calculate_loss
+
+    def whole(self, views: ViewBatches, *, other_signal: bool = False) -> tuple[Tensor, Tensor]:
+        """Return both views of the whole batch, (B, D) each.
+
+        Args:
+            views: their mini-batches.
+            other_signal: whether a batch with two equal views still teaches something: by adversaries, noise, a guide.
+
+        Raises:
+            ValueError: if the views differ in shape, or were truncated after the head.
+        """
+        joined = [batches[0] if len(batches) == 1 else torch.cat(batches) for batches in views]
+        shapes = [tuple(view.shape) for view in joined]
+        if len(joined) != 2 or shapes[0] != shapes[1]:
+            raise ValueError(f"{type(self).__name__} compares two views of one shape, got {shapes}.")
+        if isinstance(self.projection_head, ProjectionHead):
+            self.projection_head.check_size(joined[0])
+        if self.dropout:
+            self.checks.check_views(self.model, *joined, other_signal=other_signal)
+        return joined[0], joined[1]
+
+    def gather(self, positives: Tensor, *, other_negatives: int = 0) -> tuple[Tensor, int]:
+        """Return the candidates of all processes, (world * B, D), and the index of this process's first one.
+
+        Args:
+            positives: (B, D), of this process.
+            other_negatives: number of negatives that are not candidates: noise, adversaries.
+        """
+        candidates, offset = gather_rows(positives, True) if self.gather_across_devices else (positives, 0)
+        self.checks.check_negatives(other_negatives + len(candidates) - 1)
+        return candidates, offset
+
+    @staticmethod
+    def mean_over_mini_batches(
+        anchors: Sequence[Tensor],
+        candidates: Tensor,
+        contrast: Callable[[Tensor, Tensor, int], Tensor],
+        *,
+        with_backward: bool,
+    ) -> Tensor:
+        """Return the mean loss of all anchors, contrasting one mini-batch of them at a time, so no (B, B) is held.
+
+        Args:
+            anchors: the mini-batches, (b, D) each.
+            candidates: (K, D), which every anchor is compared with. If gradients flow through them, they are
+                differentiated once, after the last mini-batch.
+            contrast: (anchors of a mini-batch, ``candidates``, index of its first row) -> the mean loss of its rows.
+            with_backward: differentiate here, mini-batch by mini-batch, and return a value without a graph.
+        """
+        rows = sum(len(batch) for batch in anchors)
+        leaf = candidates.detach().requires_grad_(candidates.requires_grad) if with_backward else candidates
+        total = torch.zeros((), device=anchors[0].device, dtype=full_precision(anchors[0]).dtype)
+        begin = 0
+        for batch in anchors:
+            value = contrast(batch, leaf, begin) * (len(batch) / rows)
+            if with_backward and value.requires_grad:
+                value.backward()  # type: ignore[no-untyped-call]
+            total = total + (value.detach() if with_backward else value)
+            begin += len(batch)
+        if with_backward and leaf.grad is not None:
+            torch.autograd.backward(candidates, leaf.grad)
+        return total
+
+    def begins_batch(self) -> bool:
+        """Return whether ``calculate_loss``, which calls this once, runs on this batch for the first time.
+
+        MatryoshkaLoss runs it once per dimension. What belongs to the batch as a whole, such as a running mean, counts
+        the first time only.
+        """
+        if not self.uses_gradient_cache:
+            return not is_repeated(self.model)
+        is_new, self._is_new_batch = self._is_new_batch, False
+        return is_new
+
+    # -- around it
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that all pair losses share, for the model card; a loss adds its own."""
+        names = ("gather_across_devices", "mini_batch_size", "mini_batch_num_tokens")
+        return {
+            "augmentations": list(self.view_maker.augmentations),
+            "projection": isinstance(self.projection_head, ProjectionHead),
+            **{name: getattr(self, name) for name in names},
+        }
+
+    def _checked(self, sentence_features: Iterable[Features]) -> list[Features]:
+        columns = list(sentence_features)
+        if len(columns) not in (1, 2):
+            raise ValueError(
+                f"{type(self).__name__} takes one column (the sentence) or two (the sentence and its positive), got "
+                f"{len(columns)}."
+            )
+        return columns
