@@ -62,13 +62,10 @@ def adapt(
 
     Example: st-extras adapt sentence-transformers/all-MiniLM-L6-v2 texts.txt -o adapted
     """
-    from st_extras import adaptation, evaluation
-    from st_extras.adaptation.domain import check_settings
-    from st_extras.encoders import load_encoder
+    from st_extras import evaluation
     from st_extras.files import check_output
-    from st_extras.text import corpus
+    from st_extras.text.corpus import stream_sentences
 
-    check_settings(max_general_loss, strength, threshold)
     check_output(output, overwrite=overwrite)
     options.check_column(context, text)
     options.refuse_refined(encoder)
@@ -82,7 +79,13 @@ def adapt(
         chooser = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
     elif dev is not None:
         chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
-    texts = corpus.stream_sentences(text, column=column)
+    texts = stream_sentences(text, column=column)
+
+    from st_extras import adaptation  # below: torch, which takes seconds
+    from st_extras.adaptation.domain import check_settings
+    from st_extras.encoders import load_encoder
+
+    check_settings(max_general_loss, strength, threshold)
     named: Any = {} if prompt is None else {"prompts": {"text": prompt}, "default_prompt_name": "text"}
     adapted = adaptation.adapt(
         load_encoder(encoder, **named),

@@ -71,11 +71,10 @@ def adapt_search(
 
     Example: st-extras adapt-search ENCODER documents.jsonl --queries queries.txt -o adapted
     """
-    from st_extras import adaptation, evaluation
-    from st_extras.encoders import load_encoder
+    from st_extras import evaluation
     from st_extras.files import check_output
-    from st_extras.text import corpus
-    from st_extras.text import documents as reading
+    from st_extras.text.corpus import stream_sentences
+    from st_extras.text.documents import read_queries
     from st_extras.text.folders import find_search_folder
 
     check_output(output, overwrite=overwrite)
@@ -84,10 +83,14 @@ def adapt_search(
         options.refuse_unread(context, "needs --queries", "query_column")
     options.refuse_refined(encoder)
     judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)
-    texts: Any = corpus.stream_sentences(documents, column=column)
+    texts: Any = stream_sentences(documents, column=column)
     folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
     sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
-    wanted = [*reading.read_queries(sources, column=query_column).values()] if sources else None
+    wanted = [*read_queries(sources, column=query_column).values()] if sources else None
+
+    from st_extras import adaptation  # below: torch, which takes seconds
+    from st_extras.encoders import load_encoder
+
     model = load_encoder(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     adapted = adaptation.adapt_search(

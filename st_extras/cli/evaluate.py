@@ -36,7 +36,7 @@ _RANKS_OF = "rank of the first relevant document of"
 _OPTIONS = {
     "labeled": ("text_column", "label_column"),
     "retrieval": (
-        *("judged", "split", "baseline", "language", "passages", "ranks", "query_prompt", "document_prompt"),
+        *("judged", "split", "baseline", "index", "language", "passages", "ranks", "query_prompt", "document_prompt"),
     ),
     "text": ("before", "threshold", "prompt", "column"),
     "sts": ("sets", "setting"),
@@ -85,8 +85,18 @@ def evaluate(
         ),
     ] = None,
     baseline: Annotated[
-        Literal["bm25"] | None,
-        typer.Option(help="What differences are to; default: the first encoder.", rich_help_panel=options.SEARCH),
+        str | None,
+        typer.Option(
+            help="Row that differences are to, such as bm25; default: the first encoder.",
+            rich_help_panel=options.SEARCH,
+        ),
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that keeps the encoded documents of one encoder, as of search --index.",
+            rich_help_panel=options.SEARCH,
+        ),
     ] = None,
     language: options.Language = None,
     passages: options.Passages = None,
@@ -160,16 +170,19 @@ def evaluate(
     _check_data(context)
     models = _load_each(encoder if before is None else [before, *encoder], layers, bar)
     if retrieval is not None:
+        if index is not None and len(encoder) > 1:
+            raise ValueError(f"--index needs one encoder, whose documents it keeps, got {len(encoder)}.")
+        task = _read_task(context, retrieval, judged, split, ranks)
+        _check_row(baseline, encoder)
         _on_search(
-            models,
-            _read_task(context, retrieval, judged, split, ranks),
+            _with_prompts(models, query_prompt, document_prompt),
+            task,
             ranks,
             as_json,
             baseline=baseline,
+            index=index,
             language=language,
             passages=options.passage_words(passages),
-            query_prompt=query_prompt,
-            document_prompt=document_prompt,
             show_progress_bar=bar,
         )
     elif labeled is not None:
@@ -349,6 +362,22 @@ def _on_search(models: Models, task: RetrievalTask, ranks: Path | None, as_json:
     print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
     if ranks is not None:
         print_line(f"{ranks}: the rank of the first relevant document of each query")
+
+
+def _check_row(baseline: str | None, encoders: Sequence[str]) -> None:
+    """Check that the comparison will have a row of that name, before an encoder is loaded."""
+    from st_extras.evaluation.retrieval import comparison_rows
+
+    rows = comparison_rows(encoders)
+    if baseline is not None and baseline != "bm25" and baseline not in rows:
+        raise ValueError(f"--baseline must be bm25 or one of the rows {', '.join(map(repr, rows))}, got {baseline!r}.")
+
+
+def _with_prompts(models: Models, query_prompt: str | None, document_prompt: str | None) -> Models:
+    """Yield each encoder with these texts before queries and documents."""
+    for name, model in models:
+        options.set_prompts(model, query_prompt, document_prompt)
+        yield name, model
 
 
 def _check_ranks(file: Path) -> None:

@@ -45,7 +45,8 @@ class Command(TyperCommand):
             ValueError: if an output is an input, or a folder with an input in it.
         """
         given = [(parameter, ctx.params.get(parameter.name or "")) for parameter in self.params]
-        outputs = [(one, value) for one, value in given if one.name in WRITTEN and value and value.exists()]
+        written = [(one, Path(value)) for one, value in given if one.name in WRITTEN and value]
+        outputs = [(one, path) for one, path in written if path.exists()]
         inputs = [(one, value) for one, value in given if one.name in READ and value]
         for output, path in outputs:
             for read, value in inputs:

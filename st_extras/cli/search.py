@@ -85,8 +85,6 @@ def search(
 
     Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index.sqlite
     """
-    from st_extras.modules import load
-    from st_extras.search.index import check_index_path
     from st_extras.text.corpus import is_blank
     from st_extras.text.documents import read_documents, read_queries
     from st_extras.text.folders import find_search_folder
@@ -95,12 +93,16 @@ def search(
         raise ValueError("--queries does not go with QUERY: give one of them.")
     if queries is None:
         options.refuse_unread(context, "needs --queries", "query_column")
-    if index is not None:
-        check_index_path(index)
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
     read = read_documents(documents, column=column)
     unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
     folder = find_search_folder(documents)
+
+    from st_extras.modules import load  # below: torch, which takes seconds
+    from st_extras.search.index import check_index_path
+
+    if index is not None:
+        check_index_path(index)
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     settings = _Settings(

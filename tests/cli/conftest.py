@@ -12,7 +12,7 @@ import pytest
 
 from st_extras.cli import app
 from st_extras.evaluation import SEVEN_STS
-from st_extras.samples import graded_pairs
+from st_extras.samples import graded_pairs, write_samples
 from tests.fixtures import SENTENCES, build_encoder
 
 Run = Callable[..., tuple[int, str, str]]
@@ -76,10 +76,11 @@ def shown(err: str) -> list[str]:
 
 @pytest.fixture(scope="session")
 def places(inputs, tmp_path_factory):
-    """What words stand for: FOLDER for a folder with a file of somebody, TSV for a table."""
+    """What words stand for: FOLDER for a folder with a file of somebody, TSV for a table, SEARCH for a collection."""
     folder = tmp_path_factory.mktemp("folder")
     (folder / "mine").write_text("mine")
-    return {"FOLDER": folder, "TSV": inputs / "stsb_dev.tsv"}
+    write_samples(folder.with_name("samples"))
+    return {"FOLDER": folder, "TSV": inputs / "stsb_dev.tsv", "SEARCH": folder.with_name("samples") / "search"}
 
 
 @pytest.fixture

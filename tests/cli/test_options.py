@@ -61,6 +61,7 @@ class Own:
     def __init__(self, model: Any, scale: float = 1.0) -> None: ...
 
 
+READ_DOCUMENTS = [Document("a", "", "one"), Document("b", "", "two")]
 TABLE = FrequencyTable(["a", "b"], [1, 1])
 QUERIES = [f"query {i}" for i in range(20)]
 """Queries of a file: as many as the weight of BM25 is found from."""
@@ -144,7 +145,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     "adapt-search enc text.csv -o there --json": {"documents": {"sources": ["text.csv"], "queries": None}},
     f"search enc text.csv --queries q.txt --query-column asked --index i {READ} --query-prompt Q --document-prompt D"
     " --batch-size 7 --quiet": {
-        "documents": {"sources": "text.csv", "documents": {"a": "one", "b": "two"}},
+        "documents": {"sources": "text.csv", "documents": READ_DOCUMENTS},
         "queries": {"sources": "q.txt", "queries": QUERIES},
         "index": {"folder": "i"},
         "query_prompt": {"model": Model("enc", {"query": "Q", "document": "D"})},
@@ -166,9 +167,11 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "evaluate enc --labeled F --text-column t --label-column l": {"labeled": {"path": "F", "labels": LABELED.labels}},
     "evaluate enc --retrieval F --split dev --passages 30 --query-prompt Q --document-prompt D --json": {
+        "query_prompt": {"models": [("enc", Model("enc", {"query": "Q", "document": "D"}))]},
+        "document_prompt": {},
         "retrieval": {"folder": "F", "task": TASK, "bm25": True, "baseline": None, "language": None},
     },
-    "evaluate enc --retrieval F --judged J --baseline bm25 --language english --layers 1 --ranks r.tsv": {
+    "evaluate enc --retrieval F --judged J --baseline bm25 --language english --layers 1 --ranks r.tsv --index i": {
         "retrieval": {"documents": "F", "task": TASK},
         "judged": {"judged": "J"},
         "baseline": {"baseline": "bm25"},
@@ -240,7 +243,7 @@ def calls(run, monkeypatch):
     on("st_extras.evaluation.unrelated_pairs:UnrelatedPairs.moved_thresholds", {"enc": MovedThreshold(0.8, 0.9, 1, 2)})
     # text
     on("st_extras.text.corpus:stream_sentences", TEXT)
-    on("st_extras.text.documents:read_documents", [Document("a", "", "one"), Document("b", "", "two")])
+    on("st_extras.text.documents:read_documents", READ_DOCUMENTS)
     on("st_extras.text.documents:read_queries", dict(zip(QUERIES, QUERIES, strict=True)))
     for name in ("RakePhrases", "ChunkPhrases"):
         on(f"st_extras.text:{name}")
@@ -269,11 +272,16 @@ def calls(run, monkeypatch):
     on("st_extras.adaptation.search:search_queries", QUERIES)
     on("st_extras.adaptation.run:sample_texts", adaptation.run.Sample(["a"] * 50, 50))
     on("st_extras.samples:write_samples", [Path("there/text.txt")])
-    found = SimpleNamespace(model=Model("enc", {}), bm25_weight=0.1, language=None)
+    found = SimpleNamespace(model=Model("enc", {}), bm25_weight=0.1, language=None, ids=["a", "b"])
     found.search = calls.note("search", lambda queries, top_k: None, lambda queries, **_: [[] for _ in queries])
     found.save = calls.note("save", lambda folder: None, None)
     on("st_extras.search:HybridSearch", found)
+
     # evaluation
+    def loaded(models: Any) -> list[Any]:
+        calls.seen.append(("loaded", {"models": [*models]}))
+        return calls.seen[-1][1]["models"]
+
     scores = {"mean": 0.5, "ndcg@10": 0.5, "difference": 0.0, "low": 0.0, "high": 0.0}
     on("st_extras.evaluation:sts_evaluator", lambda names, source, **_: Evaluator(names, source))
     on("st_extras.evaluation:STSEvaluator", Evaluator("", ""))
@@ -284,7 +292,7 @@ def calls(run, monkeypatch):
         on(f"st_extras.evaluation.{name}", lambda models, **_: {model: scores for model, _ in models})
     on(
         "st_extras.evaluation:compare_retrieval",
-        lambda models, **_: RetrievalComparison({model: scores for model, _ in models}, [], {}),
+        lambda models, **_: RetrievalComparison({model: scores for model, _ in loaded(models)}, [], {}),
     )
     on("st_extras.cli.evaluate:_write_ranks")
     on("st_extras.evaluation:load_retrieval", TASK)

@@ -10,6 +10,7 @@ from st_extras.cli import options
 from tests.cli.commands import COMMANDS, parameters, types
 from tests.cli.conftest import files, shown
 from tests.helpers import write
+from tests.training.test_foreign_files import NAMES
 
 SCORE = ("evaluate", "ENC", "--retrieval", "docs.jsonl", "--judged", "judged.tsv", "--quiet", "--ranks")
 
@@ -80,11 +81,22 @@ def test_ranks_replace_nothing_but_ranks(run, other):
     assert files(Path.cwd()) == before
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("command", ["train", "adapt", "adapt-search", "search"])
+def test_a_folder_of_others_is_refused(run, command, overwrite):
+    for name in NAMES:
+        write(Path("out", name), f"mine: {name}")
+    before = files(Path.cwd())
+    words = COMMANDS[command] if command != "search" else (*COMMANDS[command], "--index", "out")
+    code, _, err = run(*words, *(["--overwrite"] if overwrite and command != "search" else []))
+    assert (code, "out" in err, files(Path.cwd())) == (2, True, before), err
+
+
 def test_every_argument_is_read_or_written_or_no_file():
     """So that the check knows each new option."""
     no_files = {
         *("query", "column", "query_column", "text_column", "label_column", "language", "prompt", "query_prompt"),
-        *("document_prompt", "split", "sets", "dev_set", "strength", "objective", "set_", "prompt_template"),
+        *("document_prompt", "split", "sets", "dev_set", "strength", "objective", "set_", "trainer", "baseline"),
     }
     for name in COMMANDS:
         hints = types(name)
