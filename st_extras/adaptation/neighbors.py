@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from unicodedata import category
 
+import torch
 from torch import Tensor
 
-from st_extras.evaluation.geometry import nearest
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.files import whole_file
 
@@ -43,8 +43,9 @@ def write_neighbors(
     Raises:
         ValueError: if an embedding is zero or not finite.
     """
-    base, end = (check_embeddings(name, x).cpu().double() for name, x in (("before", before), ("after", after)))
-    near_base, near_end = nearest(base, _NEAREST), nearest(end, _NEAREST)
+    base, end = (check_embeddings(name, x).detach() for name, x in (("before", before), ("after", after)))
+    near_base, near_end = nearest(base), nearest(end)
+    base, end = base.cpu().double(), end.cpu().double()
     changed = _farther(end, near_base, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
     shown = sorted(random.Random(seed).sample(candidates, min(examples, len(candidates))))
@@ -88,6 +89,12 @@ def write_searches(
     with whole_file(folder / SEARCHES) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
     return share
+
+
+def nearest(unit: Tensor) -> Tensor:
+    """Return the numbers (N, 3) of the nearest other rows of each of N unit rows; on the CPU."""
+    unit = unit.float()
+    return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(min(_NEAREST, len(unit) - 1), dim=1).indices.cpu()
 
 
 def _cosines_to(unit: Tensor, near: Tensor) -> Tensor:

@@ -45,9 +45,9 @@ class PseudoRelevanceComparison:
             scores = bm25.scores(queries[rows])
             best = highest(scores, _FIRST)
             targets.append(np.where(np.take_along_axis(scores, best, axis=1) > 0, best, -1))  # (B, 5), -1: none
-        found = np.concatenate(targets)
-        self.compared = np.flatnonzero(found[:, 0] >= 0)
-        self._targets = found[self.compared]
+        all_targets = np.concatenate(targets)
+        self.compared = np.flatnonzero(all_targets[:, 0] >= 0)
+        self._targets = all_targets[self.compared]
         self._base = self._average_precisions(*base)
 
     def compare(self, queries: Floats, documents: Floats) -> tuple[float, float]:
@@ -64,11 +64,11 @@ class PseudoRelevanceComparison:
         """Return the average precision of each of the J compared queries, (J,)."""
         blocks = score_blocks(queries[self.compared], documents)
         cut = self._passages
-        found = [
+        precisions = [
             average_precision(scores if cut is None else cut.best(scores), self._targets[rows])
             for rows, scores in blocks
         ]
-        return np.concatenate([np.empty(0), *found])
+        return np.concatenate([np.empty(0), *precisions])
 
 
 class JudgedQueries:
@@ -110,5 +110,5 @@ def average_precision(scores: Floats, targets: Numbers) -> NDArray[np.float64]:
     ranks[targets < 0] = np.inf
     ranks.sort(axis=1)
     precision = np.arange(1, targets.shape[1] + 1) / ranks
-    found: NDArray[np.float64] = precision.sum(axis=1) / (targets >= 0).sum(axis=1)
-    return found
+    averages: NDArray[np.float64] = precision.sum(axis=1) / (targets >= 0).sum(axis=1)
+    return averages

@@ -1,6 +1,6 @@
 """The candidates of :func:`adapt_search`: queries and documents each centred and whitened halfway.
 
-Queries are short, documents long: an encoder puts them into two clouds, and the way from one to the other shows nothing
+Queries are short, documents long: an encoder puts them into two clouds, and the offset between the clouds shows nothing
 about what is relevant. Equation, for a query q and a document d of length 1, their means m_q and m_d:
 
     q' = (q - m_d - s (m_q - m_d)) X,    d' = (d - m_d) X,    X = (1 - t) I + t W
@@ -114,13 +114,13 @@ def both_sides(
     """
     of_queries, of_documents = (torch.from_numpy(side).double().mean(dim=0) for side in base)  # (D,)
     fitted = documents[:_FIT_TEXTS]
-    found = neighbor_directions(
+    directions = neighbor_directions(
         torch.from_numpy(base[1][:_FIT_TEXTS]), tfidf=character_tfidf(fitted, _MOST_WITH_A_GRAM), seed=seed
     )
-    found = dataclasses.replace(found, count=found.count * len(documents) // len(fitted))
+    directions = dataclasses.replace(directions, count=directions.count * len(documents) // len(fitted))
     routes = []
     for one in transforms:
-        matrix, _ = LinearTransform(one.name, recolor=0.0, strength=one.strength, kept_mean=0.0).affine(found)
+        matrix, _ = LinearTransform(one.name, recolor=0.0, strength=one.strength, kept_mean=0.0).affine(directions)
         center = of_documents + one.own_mean * (of_queries - of_documents)
         routes.append(Routes(Affine(matrix, -center @ matrix), Affine(matrix, -of_documents @ matrix)))
     return routes

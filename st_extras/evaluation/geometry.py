@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -22,7 +21,6 @@ from torch import Tensor
 from st_extras.checks import check_choice, check_count, check_interval
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.functional import row_blocks
-from st_extras.ranking import highest, score_blocks
 from st_extras.spearman import check_text_pairs
 
 
@@ -179,16 +177,6 @@ def moved_threshold(
     candidates = [round(middle, decimals) for decimals in range(2, 8)]
     fits = [one for one in candidates if abs(int((new > one).sum()) - above) <= above // 100]
     return MovedThreshold(threshold, fits[0] if fits else middle, above, len(new))
-
-
-def nearest(x: Tensor, neighbors: int) -> Tensor:
-    """Return the (N, min(neighbors, N - 1)) indices of each row's nearest neighbours."""
-    u = check_embeddings("x", x, at_least=2).detach().cpu().float().numpy()
-    found = []
-    for rows, scores in score_blocks(u, u):
-        np.fill_diagonal(scores[:, rows], -np.inf)  # of each with itself
-        found.append(highest(scores, min(neighbors, len(u) - 1)))
-    return torch.from_numpy(np.concatenate(found))
 
 
 def partition_ratio(x: Tensor) -> float:

@@ -126,8 +126,8 @@ def average_precision(hits: Tensor, wanted: Tensor) -> Tensor:
         wanted: (B,), at least 1: how many are relevant.
     """
     precisions = hits.cumsum(dim=1) / torch.arange(1, hits.size(1) + 1, device=hits.device)
-    found: Tensor = (precisions * hits).sum(dim=1) / wanted
-    return found
+    averages: Tensor = (precisions * hits).sum(dim=1) / wanted
+    return averages
 
 
 def average_precisions(unit: Tensor, labels: Tensor) -> Tensor:
@@ -176,10 +176,10 @@ def v_measure(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
     return v_measure_of(labels.cpu().numpy(), clusters(unit, labels, seed))
 
 
-def v_measure_of(labels: NDArray[Any], found: NDArray[Any]) -> float:
+def v_measure_of(labels: NDArray[Any], numbers: NDArray[Any]) -> float:
     """Return the V-measure, 2 I(labels; clusters) / (H(labels) + H(clusters)), of whole numbers from 0."""
-    table = np.bincount(labels * (found.max() + 1) + found, minlength=(labels.max() + 1) * (found.max() + 1))
-    both = table.reshape(-1, found.max() + 1) / len(labels)
+    table = np.bincount(labels * (numbers.max() + 1) + numbers, minlength=(labels.max() + 1) * (numbers.max() + 1))
+    both = table.reshape(-1, numbers.max() + 1) / len(labels)
 
     def entropy(shares: NDArray[Any]) -> float:
         shares = shares[shares > 0]

@@ -82,8 +82,8 @@ def add_linear_routes(
 ) -> SentenceTransformer:
     """Return a new model: ``model`` with a linear layer for each route, between two ``Normalize``, after the encoder.
 
-    Sentence Transformers gives modules behind the first one the encoder's dtype, and none within it; so the routes are
-    behind the encoder, also where that has routes of its own.
+    Sentence Transformers gives modules after the first one the encoder's dtype, and none within it; so the routes are
+    after the encoder, also where that has routes of its own.
 
     Args:
         model: it is not changed; weights are shared.
@@ -203,8 +203,8 @@ def whitening_transform(statistics: CorpusStatistics, epsilon: float = 0.0, dime
     if not varies[:dimensions].all():
         kept = "have the variance that epsilon gives them" if epsilon else "are 0"
         message = "%d sentences vary in %d directions only: the other %d of %d whitened dimensions %s."
-        found = int(varies.sum())
-        logger.warning(message, statistics.count, found, dimensions - found, dimensions, kept)
+        rank = int(varies.sum())
+        logger.warning(message, statistics.count, rank, dimensions - rank, dimensions, kept)
     if epsilon:
         scale = (variances.clamp(min=0) + epsilon * variances.clamp(min=0).mean()).rsqrt()
     else:
@@ -314,16 +314,16 @@ def locality_preserving(
 
     Neighbours mostly mean the same, so what differs between them is mostly noise: on text of one domain, this brings
     texts of one meaning together without labels. Use it for clustering, search and classification within a domain,
-    fitted on some thousand texts of it: ``recolor=0.5`` or 1 for an encoder trained for similarity, 0 for a raw one. Do
-    not use it on few texts (a good encoder comes out worse on some hundred), nor for texts of other kinds than those
-    that it was fitted on. ``st-extras adapt`` compares such transforms on held-out texts, and may choose none.
+    fitted on several thousand texts of it: ``recolor=0.5`` or 1 for an encoder trained for similarity, 0 for a raw one.
+    Do not use it on few texts (a good encoder comes out worse on a few hundred), nor for texts of other kinds than
+    those that it was fitted on. ``st-extras adapt`` compares such transforms on held-out texts, and may choose none.
 
     Paper: Locality Preserving Projections (He and Niyogi, 2003),
     https://papers.nips.cc/paper/2003/hash/d69116f8b0140cdeb1f99a4d5096ffe4-Abstract.html.
 
     Equation: v' = (v - mu) W, with W = U Lambda^{-1/2} Q diag(rho^power) Q^T Lambda^{recolor/2} U^T;
-    z = (e - mu) / |e - mu| over the embeddings e of a corpus, and n the mean z of a text's nearest neighbours;
-    C = Z^T Z / N + epsilon (mean eigenvalue) I = U Lambda U^T; M = (Z^T N + N^T Z) / 2N;
+    z = (e - mu) / |e - mu| over the N embeddings e of a corpus, the rows of Z, and y the mean z of a text's nearest
+    neighbours, the rows of Y; C = Z^T Z / N + epsilon (mean eigenvalue) I = U Lambda U^T; M = (Z^T Y + Y^T Z) / 2N;
     Lambda^{-1/2} U^T M U Lambda^{-1/2} = Q diag(rho) Q^T, with rho as texts show it that Q was not computed from.
     :func:`~st_extras.modules.neighbor_directions.neighbor_directions` returns all of these, for diagnosis.
 
@@ -379,16 +379,16 @@ def locality_preserving(
     texts = distinct_sample(iterate_sentences(sentences), max_sentences, seed)
     (rows,) = pipeline.stream_embeddings(encoder, texts, encode_options, at_once=True)
     vectors = character_tfidf(texts) if tfidf else None
-    found = neighbor_directions(rows, neighbors, epsilon, tfidf=vectors, seed=seed)
-    if found.count < _FEW:
+    directions = neighbor_directions(rows, neighbors, epsilon, tfidf=vectors, seed=seed)
+    if directions.count < _FEW:
         message = "Fitted on %d texts with different embeddings: below about %d, a good encoder can come out worse."
-        logger.warning(message, found.count, _FEW)
+        logger.warning(message, directions.count, _FEW)
     method = "Locality Preserving Projections"
     return add_linear(
         model,
-        Affine.centred(found.mean, found.kernel(power, recolor)),
+        Affine.centred(directions.mean, directions.kernel(power, recolor)),
         method=method,
-        line=_fitted_line(method, found.count, neighbors=neighbors, power=power, recolor=recolor, epsilon=epsilon),
+        line=_fitted_line(method, directions.count, neighbors=neighbors, power=power, recolor=recolor, epsilon=epsilon),
         citation=CITATIONS["he2003locality"],
     )
 

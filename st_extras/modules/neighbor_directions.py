@@ -69,8 +69,8 @@ def neighbor_directions(
 ) -> NeighborDirections:
     """Return the directions of an embedding space and how far nearest neighbours agree on each.
 
-    Equation: z = (e - mu) / |e - mu|, n = mean of the z of the ``neighbors`` nearest other texts by cosine;
-    C = Z^T Z / N + epsilon (tr(Z^T Z) / ND) I = U Lambda U^T; M = (Z^T N + N^T Z) / 2N;
+    Equation: z = (e - mu) / |e - mu|, the rows of Z; y = mean of the z of the ``neighbors`` nearest other texts by
+    cosine, the rows of Y; C = Z^T Z / N + epsilon (tr(Z^T Z) / ND) I = U Lambda U^T; M = (Z^T Y + Y^T Z) / 2N;
     Lambda^{-1/2} U^T M U Lambda^{-1/2} = Q diag(rho) Q^T.
 
     In few dimensions per text, the eigenvalues rho come out too high, and the first ones most, because Q was chosen on
@@ -85,8 +85,8 @@ def neighbor_directions(
         tfidf: (N, V) sparse rows of length 1 of the same texts, as ``st_extras.text.term_weights.character_tfidf``
             returns them. Then neighbours are nearest by the sum of both cosines, whose errors differ, each divided by
             its standard deviation (over pairs of all rows with some). None: by the embeddings alone.
-        folds: number of parts, 2 to 20; None: rho are the eigenvalues themselves.
-        seed: random seed of the parts.
+        folds: number of folds, 2 to 20; None: rho are the eigenvalues themselves.
+        seed: random seed of the folds.
 
     Raises:
         ValueError: if a setting is not allowed.
@@ -100,7 +100,7 @@ def neighbor_directions(
         raise TooFewDifferentError(
             f"sentences must have at least {least} different embeddings{why}, got {len(unit)}: give more."
         )
-    others = mean_neighbors(unit, int(neighbors), None if tfidf is None else tfidf[kept.cpu().numpy()])
+    neighbor_means = mean_neighbors(unit, int(neighbors), None if tfidf is None else tfidf[kept.cpu().numpy()])
     covariance = unit.T @ unit / len(unit)
     variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))
     variances = variances.clamp(min=0) + epsilon * variances.mean()
@@ -108,11 +108,11 @@ def neighbor_directions(
     variances, axes = variances[varies], axes[:, varies]  # (R,), (D, R)
     whitener = axes * variances.rsqrt()
     order = random.Random(seed).sample(range(len(unit)), len(unit))
-    parts = torch.tensor(order, device=unit.device).tensor_split(folds)
-    sums = torch.stack([(unit[rows] @ whitener).T @ (others[rows] @ whitener) for rows in parts])
-    sums = (sums + sums.mT) / 2  # (F, R, R)
-    eigenvalues, directions = (part.flip(-1) for part in torch.linalg.eigh(sums.sum(dim=0) / len(unit)))
-    agreement = eigenvalues if folds == 1 else _held_out_agreement(sums, [len(rows) for rows in parts])
+    fold_rows = torch.tensor(order, device=unit.device).tensor_split(folds)
+    products = torch.stack([(unit[rows] @ whitener).T @ (neighbor_means[rows] @ whitener) for rows in fold_rows])
+    products = (products + products.mT) / 2  # (F, R, R): of each fold's texts, N times its part of M, whitened
+    eigenvalues, directions = (part.flip(-1) for part in torch.linalg.eigh(products.sum(dim=0) / len(unit)))
+    agreement = eigenvalues if folds == 1 else _held_out_agreement(products, [len(rows) for rows in fold_rows])
     agreement = agreement.clamp(LOWEST_AGREEMENT, 1)
     return NeighborDirections(len(unit), mean, variances, axes, directions, agreement)
 
@@ -170,11 +170,16 @@ def _different_directions(embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, normalize(different - mean), numbers[new]
 
 
-def _held_out_agreement(sums: Tensor, sizes: list[int]) -> Tensor:
-    """Return rho (R,), descending: each part's agreement along the directions of the other parts, averaged."""
-    whole, held_out = sums.sum(dim=0), []
-    for part, size in zip(sums, sizes, strict=True):
-        directions = torch.linalg.eigh(whole - part)[1].flip(-1)  # (R, R)
-        held_out.append((directions * (part @ directions)).sum(dim=0) / size)
+def _held_out_agreement(products: Tensor, sizes: list[int]) -> Tensor:
+    """Return rho (R,), descending: each fold's agreement along the directions of the other folds, averaged.
+
+    Args:
+        products: (F, R, R), a sum over the texts of each fold.
+        sizes: F numbers of texts.
+    """
+    whole, held_out = products.sum(dim=0), []
+    for fold, size in zip(products, sizes, strict=True):
+        directions = torch.linalg.eigh(whole - fold)[1].flip(-1)  # (R, R)
+        held_out.append((directions * (fold @ directions)).sum(dim=0) / size)
     mean = torch.stack(held_out).mean(dim=0)
     return torch.from_numpy(isotonic_regression(mean.cpu().numpy(), increasing=False).x.copy()).to(mean)

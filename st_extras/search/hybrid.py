@@ -20,6 +20,7 @@ from tqdm.auto import tqdm
 from st_extras.checks import (
     check_bool,
     check_count,
+    check_finite_embeddings,
     check_instance,
     check_not_negative,
     check_rows,
@@ -30,7 +31,6 @@ from st_extras.encoders.fingerprint import EncoderFingerprint, embedding_differe
 from st_extras.encoders.passages import PASSAGE_WORDS, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import Role, encode_as
 from st_extras.functional import row_blocks
-from st_extras.modules.pipeline import check_finite_embeddings
 from st_extras.ranking import (
     Floats,
     Numbers,
