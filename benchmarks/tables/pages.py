@@ -57,7 +57,6 @@ TABLES: dict[str, Declared] = {
     "hybrid-minilm": search.HYBRID,
     "fusions": search.FUSIONS,
     "passages": search.passages_table,
-    "stems": search.stems_table,
 }
 INDEX, SMOKE = "studies", "smoke"
 """The table of the studies, and the study that it does not list: its figures mean nothing."""

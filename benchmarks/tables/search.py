@@ -78,10 +78,9 @@ FUSIONS = Table(
 _LONG = {"long-pubmedqa": "PubMedQA, joined", "long-cran": "Cranfield, joined"}
 _CUT = {
     "whole + BM25": "start + BM25",
-    "80 words, step 60 + BM25": "80 words, step 60 + BM25",
-    "**110 words, step 80 + BM25**": "110 words, step 80 + BM25",
-    "the same, halfway to the mean": "110 words, step 80, mean + BM25",
-    "150 words, step 110 + BM25": "150 words, step 110 + BM25",
+    "80 words + BM25": "80 words, step 60 + BM25",
+    "**110 words + BM25**": "110 words, step 80 + BM25",
+    "150 words + BM25": "150 words, step 110 + BM25",
 }
 
 
@@ -90,20 +89,7 @@ def passages_table() -> Table:
     rows: dict[str, dict[str, str]] = {}
     for record in records("passages"):
         name = record["collection"]
-        found = {"words": f"{record['words']:.0f}", "cut": f"{record['longer']:,} of {record['documents']:,}"}
-        found["base model"] = f"{record['rows']['start']['ndcg@10']:.2f}"
+        found = {"words": f"{record['words']:.0f}", "base model": f"{record['rows']['start']['ndcg@10']:.2f}"}
         found |= {label: f"{record['rows'][row]['difference']:+.2f}" for label, row in _CUT.items()}
         rows[(COLLECTIONS | _LONG)[name]] = found
-    return of_texts("collection", rows)
-
-
-def stems_table() -> Table:
-    """Return the table of English stems in BM25: nDCG@10 without them, and how much it changes with them."""
-    rows: dict[str, dict[str, str]] = {}
-    for record in records("passages"):
-        row: dict[str, str] = {}
-        for label, name in {"BM25 alone": "BM25", "base model + BM25": "start + BM25"}.items():
-            without, stems = (record["rows"][found]["ndcg@10"] for found in (name, f"{name}, english"))
-            row |= {label: f"{without:.2f}", f"{label}, stems": f"{stems - without:+.2f}"}
-        rows[(COLLECTIONS | _LONG)[record["collection"]]] = row
     return of_texts("collection", rows)

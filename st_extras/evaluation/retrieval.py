@@ -333,7 +333,7 @@ def _blocks_of_index(search: HybridSearch, evaluator: RetrievalEvaluator) -> Ite
     """Yield B of the queries at a time: which ones, and their similarities (B, N) to the documents of the task."""
     queries: Any = evaluator.queries
     places = {key: place for place, key in enumerate(evaluator.corpus_ids)}
-    columns = [places[key] for key in search.ids]
+    columns = [places[str(key)] for key in search.ids]
     for rows in row_blocks(len(queries), len(search.embeddings)):
         dense = np.full((len(queries[rows]), len(places)), -np.inf, dtype=np.float32)  # of those without text
         dense[:, columns] = search.scores(queries[rows])[0]

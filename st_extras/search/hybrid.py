@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
@@ -56,8 +55,8 @@ from st_extras.search.index import (
     write_state,
 )
 from st_extras.text.corpus import is_blank
-from st_extras.text.documents import Document, as_documents
-from st_extras.text.term_weights import BM25_SHARE, check_language, check_share
+from st_extras.text.documents import Document, as_documents, check_id
+from st_extras.text.term_weights import BM25, BM25_SHARE, check_language, check_share
 
 logger = logging.getLogger(__name__)
 Id = int | str
@@ -278,6 +277,21 @@ class HybridSearch:
         return self._state.embeddings
 
     @property
+    def bm25(self) -> BM25:
+        """BM25 of the documents as they are now."""
+        return self._bm25_of(self._state)
+
+    @property
+    def passage_spans(self) -> list[list[tuple[int, int]]]:
+        """First and last character of the passages of each of the N documents, in its text without the title."""
+        state = self._state
+        bounds = state.passages.first.tolist()
+        return [
+            [_in_text(document, *span) for span in state.passages.spans[first:end].tolist()]
+            for document, first, end in zip(state.documents, bounds, bounds[1:], strict=False)
+        ]
+
+    @property
     def bm25_weight(self) -> float:
         """w: the weight of BM25."""
         return self._state.weight.value
@@ -326,8 +340,7 @@ class HybridSearch:
         if not searched or not count:
             return hits
         self._check_similarity(state)
-        with self._locks.making:  # by one thread; the others wait for it
-            bm25 = state.words.bm25
+        bm25 = self._bm25_of(state)
         embedded = self._embed("query", [texts[number] for number in searched])
         for rows in row_blocks(len(searched), len(state.embeddings)):
             word_scores = bm25.scores([texts[number] for number in searched[rows]])
@@ -357,9 +370,8 @@ class HybridSearch:
         texts = check_strings("queries", queries, at_least=1)
         state = self._state
         self._check_similarity(state)
-        with self._locks.making:
-            bm25 = state.words.bm25
-        return state.passages.best(self._embed("query", texts) @ state.embeddings.T), bm25.scores(texts)
+        dense = state.passages.best(self._embed("query", texts) @ state.embeddings.T)
+        return dense, self._bm25_of(state).scores(texts)
 
     # --- changing ---
 
@@ -560,6 +572,10 @@ class HybridSearch:
             must = "be those of the model" if argument == "embeddings" else "be the encoder that made the search"
             raise ValueError(f"{argument} must {must}, got others ({other}): {remedy}.")
 
+    def _bm25_of(self, state: SearchState) -> BM25:
+        with self._locks.making:  # by one thread, when it is first needed; the others wait for it
+            return state.words.bm25
+
     def _embed(self, role: Role, texts: Sequence[str]) -> Floats:
         """Return the embeddings (N, D) of N >= 1 queries or documents, whose inner products are the similarities."""
         options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
@@ -575,10 +591,9 @@ class HybridSearch:
         is_old = wanted is not None or not weight.value or total >= 2 * weight.documents
         if weight.source != "given" and total and is_old:
             queries = weight.queries or queries_from_documents([document.full_text for document in state.documents])
-            with self._locks.making:
-                bm25 = state.words.bm25
+            embedded = self._embed("query", queries)
             value = hybrid_weight(
-                bm25, queries, self._embed("query", queries), state.embeddings, weight.share, state.passages
+                self._bm25_of(state), queries, embedded, state.embeddings, weight.share, state.passages
             )
             weight = replace(weight, value=value, documents=total)
             if earlier.documents and value != earlier.value:
@@ -669,10 +684,7 @@ def _check_ids(argument: str, ids: Collection[Id]) -> set[Id]:
     """
     if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
         raise ValueError(f"{argument} must be a list of ids, got {shown(ids)}.")
-    found = {int(one) if isinstance(one, Integral) and not isinstance(one, bool) else one for one in ids}
-    if wrong := [one for one in found if isinstance(one, bool) or not isinstance(one, str | int)]:
-        raise ValueError(f"{argument} must hold texts and whole numbers, got {shown(wrong[0])}.")
-    return found
+    return {check_id(one, argument, "document") for one in ids}
 
 
 def _allowed(state: SearchState, among: Collection[Id]) -> NDArray[np.bool_]:
@@ -685,7 +697,7 @@ def _allowed(state: SearchState, among: Collection[Id]) -> NDArray[np.bool_]:
 def _is_whole(state: SearchState) -> NDArray[np.bool_]:
     """Return (N,) which documents are a passage each, from their first character to the last."""
     lengths = np.fromiter((len(document.full_text) for document in state.documents), np.int64, len(state.documents))
-    return np.ptp(state.passages.spans[state.passages.first[:-1]], axis=1) == lengths
+    return np.asarray(np.ptp(state.passages.spans[state.passages.first[:-1]], axis=1) == lengths)
 
 
 def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:
@@ -697,15 +709,19 @@ def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:
 
 def _hit(state: SearchState, place: int, row: int, score: float) -> Hit:
     """Return the document at a place as the hit of a query whose best passage has this row."""
-    document, (start, stop) = state.documents[place], state.passages.spans[row].tolist()
-    if document.title:  # the full text is the title, a space and the stripped text
-        space = len(document.text) - len(document.text.lstrip())
-        start, stop = (max(0, end - len(document.title) - 1) + space for end in (start, stop))
-    stop = min(stop, len(document.text))
-    passage = min(start, stop), stop
-    return Hit(
-        corpus_id=document.id, score=score, title=document.title, passage=passage, text=document.text[slice(*passage)]
-    )
+    document = state.documents[place]
+    first, last = _in_text(document, *state.passages.spans[row].tolist())
+    text = document.text[first:last]
+    return Hit(corpus_id=document.id, score=score, title=document.title, passage=(first, last), text=text)
+
+
+def _in_text(document: Document, start: int, stop: int) -> tuple[int, int]:
+    """Return where a part of a document's full text stands in its text; one of the title alone is empty there."""
+    if not document.title:
+        return start, stop
+    space = len(document.text) - len(document.text.lstrip())  # the full text is the title, a space, the stripped text
+    first, last = (max(0, place - len(document.title) - 1) + space for place in (start, stop))
+    return min(first, len(document.text)), min(last, len(document.text))
 
 
 def _nearest_documents(

@@ -27,7 +27,7 @@ HERE = {
 """Names of the pages, and what stands for them in the folder."""
 BEFORE = {"README.md": ["my-encoder"], "export.md": ["whitened"]}
 """Models that a command of the page, or another page, makes."""
-NOT_INSTALLED = ("import ray", "torch.onnx", "import FastAPI")
+NOT_INSTALLED = ("import ray", "torch.onnx", "import FastAPI", "import QdrantClient")
 NUMBER = re.compile(r"\d+\.\d+")
 
 

@@ -102,7 +102,7 @@ def test_what_would_lose_documents_is_refused(search):
     with pytest.raises(ValueError, match=r"^documents, row 0: each document must have an id"):
         search.add(["one more"])  # a list is numbered from 0
     for ids in ("d1", {"d1": "a cat"}, 3, [1.5], [True]):
-        with pytest.raises(ValueError, match=r"^ids must"):
+        with pytest.raises(ValueError, match=r"^ids(:| must)"):
             search.remove(ids)
     for documents in ([], ["", " "], {}):
         with pytest.raises(ValueError, match=r"^documents must hold at least one text"):
