@@ -197,8 +197,9 @@ def trainer_settings(pairs: Sequence[str]) -> dict[str, Any]:
     from sentence_transformers import SentenceTransformerTrainingArguments
     from transformers import HfArgumentParser
 
-    known = {field.name for field in fields(SentenceTransformerTrainingArguments)} | {*_OF_TRAIN_ENCODER}
-    parser = HfArgumentParser(SentenceTransformerTrainingArguments, exit_on_error=False)
+    arguments: Any = SentenceTransformerTrainingArguments
+    known = {field.name for field in fields(arguments)} | {*_OF_TRAIN_ENCODER}
+    parser = HfArgumentParser(arguments, exit_on_error=False)
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -181,9 +181,9 @@ def _read_state(checkpoint: Path, current: Mapping[str, Tensor]) -> dict[str, Te
             f"loss must be the one whose state is in {str(checkpoint / FILE_NAME)!r}, got one with another "
             f"{min(different)!r}: give it the settings that it had, or use an earlier checkpoint."
         )
-    own = checkpoint / _RANK_FILE.format(get_rank())
-    if get_rank() > 0 and own.is_file():
-        stored |= load_file(own)
+    rank_file = checkpoint / _RANK_FILE.format(get_rank())
+    if get_rank() > 0 and rank_file.is_file():
+        stored |= load_file(rank_file)
     elif get_rank() > 0:
         logger.warning("%s has no random state for rank %d: starting a new one.", checkpoint, get_rank())
         stored = {name: tensor for name, tensor in stored.items() if not name.endswith(_EXTRA)}
@@ -203,8 +203,8 @@ def log_instruments(trainer: SentenceTransformerTrainer) -> None:
     log = trainer.log
 
     def log_with_instruments(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        found = _numbers(trainer.loss) if "loss" in logs else {}
-        log(logs | {name: value for name, value in found.items() if name not in logs}, *args, **kwargs)
+        measured = _numbers(trainer.loss) if "loss" in logs else {}
+        log(logs | {name: value for name, value in measured.items() if name not in logs}, *args, **kwargs)
 
     trainer.log = log_with_instruments  # type: ignore[method-assign]
 
@@ -220,10 +220,7 @@ def _numbers(losses: Any) -> dict[str, float]:
 
 def _instruments(loss: nn.Module) -> dict[str, Any]:
     """Return the instruments of a loss, or of the losses that it wraps if it has no instruments itself."""
-    own: dict[str, Any] | None = getattr(loss, "instruments", None)
-    if own is not None or isinstance(loss, SentenceTransformer):
-        return own or {}
-    found: dict[str, Any] = {}
-    for part in loss.children():
-        found |= _instruments(part)
-    return found
+    instruments: dict[str, Any] | None = getattr(loss, "instruments", None)
+    if instruments is not None or isinstance(loss, SentenceTransformer):
+        return instruments or {}
+    return {name: value for part in loss.children() for name, value in _instruments(part).items()}

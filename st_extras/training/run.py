@@ -97,7 +97,7 @@ def train_encoder(
 
     The best weights are those of the checkpoint with the best score of ``evaluator``; without an evaluator, the last
     ones are kept. Until the model is saved, ``NAME.checkpoints`` beside ``output`` holds the trainer's checkpoints, for
-    ``resume``; it is removed in the end.
+    ``resume``; it is removed at the end.
 
     Args:
         model: the SentenceTransformer to train.

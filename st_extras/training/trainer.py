@@ -128,7 +128,7 @@ class EncoderTrainer(SentenceTransformerTrainer):
         state = trained_state(unwrap(self.model))
         save_file({name: value.detach().cpu().contiguous().clone() for name, value in state.items()}, folder / TRAINED)
 
-    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]  # as its own base class
         if not self.trained_only:
             super()._load_from_checkpoint(checkpoint_path)
             return
@@ -170,9 +170,11 @@ def run_trainer(trainer: EncoderTrainer, loss: nn.Module, checkpoint: Path | Non
 
 def _has_ended(state: TrainerState, patience: int | None) -> bool:
     """Whether nothing is left to train after a checkpoint."""
-    saved: Any = (state.stateful_callbacks or {}).get("EarlyStoppingCallback", {})
-    without_improvement = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
-    return state.global_step >= state.max_steps or (patience is not None and without_improvement >= patience)
+    if patience is None:
+        return state.global_step >= state.max_steps
+    saved: Any = state.stateful_callbacks  # as in the trainer's file: the state of each, by the name of its class
+    without_improvement = saved["EarlyStoppingCallback"]["attributes"]["early_stopping_patience_counter"]
+    return bool(state.global_step >= state.max_steps or without_improvement >= patience)
 
 
 def _report_divergence(trainer: SentenceTransformerTrainer, loss: nn.Module, step: int | None) -> None:
