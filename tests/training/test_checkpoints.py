@@ -1,12 +1,13 @@
 """Which checkpoint is complete, which one is the last, and what may stand beside the output."""
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from st_extras.files import FILES, list_files
-from st_extras.training.checkpoints import RECORD, check_places, keep_checkpoints, last_checkpoint
+from st_extras.training.checkpoints import RECORD, check_places, keep_checkpoints, last_checkpoint, read_record
 from st_extras.training.loss_state import FILE_NAME
 from tests.helpers import write
 
@@ -88,3 +89,13 @@ def test_what_others_put_there_stays_and_is_named(tmp_path, caplog, fails):
     found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     assert found == sorted(others)
     assert "stays, with what no training wrote: checkpoint-new, checkpoint-new/a, eval," in caplog.text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_two_trainings_do_not_share_a_folder(tmp_path):
+    folder = tmp_path / "out.checkpoints"
+    with keep_checkpoints(folder, {"seed": 1}, resume=False):
+        with pytest.raises(ValueError, match=r"^output must have one writer"):
+            keep_checkpoints(folder, {"seed": 2}, resume=False).__enter__()
+        assert read_record(folder) == {"seed": 1}
+    assert list(tmp_path.iterdir()) == []

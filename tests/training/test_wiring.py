@@ -1,16 +1,19 @@
-"""Each setting of ``train_encoder`` reaches the trainer, or the part that it is for, at each entrance of a run."""
+"""Each setting of ``train_encoder`` reaches the trainer, or the part that it is for, at each entrance of a training."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from sentence_transformers.base.sampler import BatchSamplers
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training import LossStateCallback, train_encoder
-from tests.adaptation.test_wiring import Recorder
+from st_extras.training.checkpoints import RECORD
 from tests.fixtures import SENTENCES
-from tests.training.test_run import ScriptedEvaluator, interrupted
+from tests.training.test_run import ScriptedEvaluator, SeesCheckpoints, interrupted, short_training
 
 OPTIONS: dict[str, Any] = {
     "batch_size": 3,
@@ -30,32 +33,26 @@ OPTIONS: dict[str, Any] = {
 """None of them is a default."""
 
 
-@pytest.fixture
-def recorder(monkeypatch):
-    recorder = Recorder(monkeypatch)
-    recorder.on(
-        *("st_extras.training.run:set_seed", "st_extras.training.run:lora_adapters"),
-        *("st_extras.training.run:check_known", "st_extras.training.run:warn_of_labels"),
-        *("st_extras.training.run:check_same_training", "st_extras.training.run:keep_checkpoints"),
-        *("st_extras.training.run:run_trainer", "st_extras.training.run:check_places"),
-        "st_extras.training.run:replace_folder",
-    )
-    return recorder
+class ReadsRecord(TrainerCallback):
+    """Keeps the record of the training that is beside its checkpoints."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.record = json.loads(Path(args.output_dir, RECORD).read_text())
 
 
 def of_trainer(found: Any, names: Any) -> dict[str, Any]:
     return {name: getattr(found.trainer.args, name) for name in names}
 
 
-def test_all_reach_the_trainer(encoder, tmp_path, recorder):
+def test_all_reach_the_trainer(encoder, tmp_path):
     made: list[Any] = []
 
     def loss(model: Any) -> Any:
-        assert len(recorder.calls["set_seed"]) == 1  # the loss's own weights follow the seed
+        assert torch.initial_seed() == 11  # the loss's own weights follow the seed
         made.append(AdCSELoss(model))
         return made[0]
 
-    evaluator, mine = ScriptedEvaluator([3.0, 1.0, 2.0], greater_is_better=False), TrainerCallback()
+    evaluator, mine = ScriptedEvaluator([3.0, 1.0, 2.0], greater_is_better=False), ReadsRecord()
     found = train_encoder(encoder, loss, SENTENCES, tmp_path / "out", evaluator=evaluator, callbacks=[mine], **OPTIONS)
     trainer = found.trainer
     expected = {
@@ -86,29 +83,22 @@ def test_all_reach_the_trainer(encoder, tmp_path, recorder):
     assert list(trainer.args.learning_rate_mapping.values()) == [7e-3]
     assert (trainer.model, trainer.loss, trainer.evaluator) == (encoder, made[0], evaluator)
     assert trainer.train_dataset["sentence"] == SENTENCES
-    assert recorder.one("set_seed")["seed"] == 11
-    assert recorder.one("check_known")["texts"] == recorder.one("warn_of_labels")["texts"] == SENTENCES
-    assert recorder.one("lora_adapters")["lora"] is None
-    asked = recorder.one("run_trainer")
-    assert (asked["checkpoint"], asked["patience"]) == (None, 3)
     callbacks = {type(callback): callback for callback in trainer.callback_handler.callbacks}
-    assert callbacks[TrainerCallback] is mine
+    assert callbacks[ReadsRecord] is mine
     assert callbacks[EarlyStoppingCallback].early_stopping_patience == 3
     assert LossStateCallback in callbacks
-    recorded = recorder.one("keep_checkpoints")["record"]
     lasting = {name: value for name, value in OPTIONS.items() if name != "show_progress_bar"}
-    assert lasting.items() <= recorded.items()
-    assert recorder.one("check_places") == {"output": tmp_path / "out", "resume": False, "overwrite": False}
-    assert recorder.one("replace_folder") == {"target": tmp_path / "out", "overwrite": False}
+    assert lasting.items() <= mine.record.items()
+    assert (mine.record["loss"], mine.record["evaluator"]) == ("AdCSELoss", "ScriptedEvaluator")
 
 
-def test_adapters_are_trained_and_checkpointed_alone(encoder, tmp_path, recorder):
+def test_adapters_are_trained_and_checkpointed_alone(encoder, tmp_path):
     pytest.importorskip("peft")
-    options = {"max_steps": 2, "batch_size": 4, "eval_steps": 1, "show_progress_bar": False}
+    reads = ReadsRecord()
+    options = {"max_steps": 2, "batch_size": 4, "eval_steps": 1, "show_progress_bar": False, "callbacks": [reads]}
     found = train_encoder(encoder, SimCSELoss, SENTENCES, tmp_path / "out", lora=3, **options)
-    assert recorder.one("lora_adapters")["lora"] == 3
     assert found.trainer.trained_only
-    assert recorder.one("keep_checkpoints")["record"]["lora"]["r"] == 3
+    assert reads.record["lora"]["r"] == 3
     trained = {tuple(value.shape) for group in found.trainer.optimizer.param_groups for value in group["params"]}
     assert {min(shape) for shape in trained} == {3}
 
@@ -133,20 +123,16 @@ def test_without_an_evaluator_and_by_epochs(encoder, tmp_path):
     assert (found.steps, found.trainer.evaluator) == (4, None)
 
 
-@pytest.mark.parametrize("way", ["resume", "overwrite"])
-def test_how_a_run_goes_on(make_encoder, tmp_path, recorder, way):
-    interrupted(make_encoder(), tmp_path / "out", AdCSELoss, max_steps=4)
-    recorder.calls.clear()
-    options = {"batch_size": 4, "learning_rate": 1e-2, "eval_steps": 2, "max_steps": 4, "show_progress_bar": False}
-    options |= {"resume": way == "resume", "overwrite": way == "overwrite"}
-    train_encoder(make_encoder(), AdCSELoss, SENTENCES, tmp_path / "out", **options)
-    last = tmp_path / "out.checkpoints" / "checkpoint-2"
-    given = recorder.one("check_places")
-    assert (given["resume"], given["overwrite"]) == (way == "resume", way == "overwrite")
-    assert recorder.one("keep_checkpoints")["resume"] == (way == "resume")
-    assert recorder.one("replace_folder")["overwrite"]
-    assert recorder.one("run_trainer")["checkpoint"] == (None if way == "overwrite" else last)
-    if way == "overwrite":
-        assert "check_same_training" not in recorder.calls
-    else:
-        assert recorder.one("check_same_training")["folder"] == last.parent
+@pytest.mark.parametrize(("way", "step", "names"), [("resume", 2, ["checkpoint-2"]), ("overwrite", 0, [])])
+def test_an_interrupted_training_is_continued_or_discarded(make_encoder, tmp_path, way, step, names):
+    checkpoints = interrupted(make_encoder(), tmp_path / "out", AdCSELoss, max_steps=4)
+    seen, options = SeesCheckpoints(checkpoints), {"batch_size": 4} if way == "resume" else {"batch_size": 3}
+    short_training(make_encoder(), tmp_path / "out", AdCSELoss, max_steps=4, callbacks=[seen], **options, **{way: True})
+    assert (seen.first_step, seen.names) == (step, names)
+
+
+def test_a_sample_of_the_text_is_looked_at(encoder, tmp_path, caplog):
+    short_training(encoder, tmp_path / "out", data=["good", "bad"] * 8, max_steps=1, no_duplicates=False)
+    assert "looks like a column of labels" in caplog.text
+    with pytest.raises(ValueError, match=r"^data must hold tokens that the encoder knows"):
+        short_training(encoder, tmp_path / "new", data=["\u4e16\u754c"] * 8, max_steps=1)
