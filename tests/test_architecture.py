@@ -1,9 +1,8 @@
 """Who imports whom, read from the source: imports inside functions count too, those under TYPE_CHECKING do not.
 
-* Each part of the package is on one floor and imports only parts on lower floors (FLOORS, lowest first). ``losses``,
-  their base and ``losses.parts`` are three floors of one folder. The package's root (``st_extras/__init__.py``) may
-  import any.
-* Files of one part may import each other, except losses: they stand alone, and only ``slt_fai`` composes others.
+* Each part of the package is on one floor and imports only parts on its own and lower floors (FLOORS, lowest first).
+  The package's root (``st_extras/__init__.py``) may import any.
+* Losses do not import each other: only ``slt_fai`` composes others.
 * No file imports itself by a detour.
 * ``functional`` needs torch alone, and ``import st_extras`` loads nothing heavy.
 
@@ -23,29 +22,21 @@ import pytest
 import st_extras
 
 ROOT = Path(st_extras.__file__).parent
-FLOORS = [
-    "functional",
-    "checks",
-    "citations",
-    "spearman",
-    "encoder_names",
-    "random_source",
-    "files",
-    "text",
-    "encoders",
-    "samples",
-    "losses.parts",
-    "losses.pair_loss",
-    "losses",
-    "modules",
-    "ranking",
-    "search",
-    "evaluation",
-    "training",
-    "adaptation",
-    "cli",
+FLOORS: list[tuple[str, ...]] = [
+    ("functional", "checks", "citations", "spearman", "encoder_names", "random_source", "files"),
+    ("text",),
+    ("encoders",),
+    ("samples",),
+    ("losses.parts", "losses.pair_loss"),
+    ("losses",),
+    ("modules",),
+    ("ranking", "search"),
+    ("evaluation",),
+    ("training",),
+    ("adaptation",),
+    ("cli",),
 ]
-"""The lowest first; samples stand above encoders because the packaged demo encoder is loaded by them."""
+"""The lowest first, and the parts on each; samples stand above encoders because they load the packaged demo encoder."""
 ALONE = {"losses"}
 """Parts whose files do not import each other."""
 COMPOSERS = {"losses.slt_fai", "losses"}
@@ -54,8 +45,13 @@ COMPOSERS = {"losses.slt_fai", "losses"}
 
 def part_of(module: str) -> str | None:
     """The part that a module below st_extras belongs to: "losses.parts" of "losses.parts.views"."""
-    parts = [part for part in FLOORS if module == part or module.startswith(f"{part}.")]
+    parts = [part for floor in FLOORS for part in floor if module == part or module.startswith(f"{part}.")]
     return max(parts, key=len, default=None)
+
+
+def floor_of(part: str) -> int:
+    """The number of a part's floor, from 0."""
+    return next(number for number, floor in enumerate(FLOORS) if part in floor)
 
 
 @functools.cache
@@ -109,7 +105,7 @@ def floor_faults(modules: dict[str, str]) -> list[str]:
             if top != "st_extras" or part is None or other is None:
                 continue
             sideways = part == other and part in ALONE and module not in COMPOSERS and target != module
-            if FLOORS.index(other) > FLOORS.index(part) or sideways:
+            if floor_of(other) > floor_of(part) or sideways:
                 faults.append(f"{module} imports {target}")
     return faults
 

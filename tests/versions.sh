@@ -41,7 +41,7 @@ for choice in ${CHOICES:-lowest pinned newest}; do
         for version in $python; do
             code=0
             one_environment "$version" "$choice" || code=$?
-            packages="$(grep -E "^(torch|transformers|sentence-transformers|numpy) " "$folder/$version-$choice.log" | tr -s ' \n' ' ' || true)"
+            packages="$(grep -E "^(torch|transformers|sentence-transformers|typer|numpy) " "$folder/$version-$choice.log" | tr -s ' \n' ' ' || true)"
             echo "Python $version, $choice: $(tail -n 1 "$folder/$version-$choice.log") [exit $code] $packages" | tee -a "$folder/results.txt"
             [ "$code" = 0 ] || failed=1
             [ -n "${KEEP:-}" ] || rm -rf "${folder:?}/$version-$choice"

@@ -3,10 +3,14 @@
 import re
 import subprocess
 import sys
+from importlib import metadata
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 import st_extras
 from st_extras.samples import write_samples
@@ -56,6 +60,22 @@ def test_the_citation_is_that_of_this_version_and_dev_brings_every_extra():
     assert every is not None
     assert {*every[1].split(",")} >= EXTRAS.keys() - {"dev", "ray"}, "ray is large, and not there for every Python"
     assert {*PYPROJECT["build-system"]["requires"]} <= {*EXTRAS["dev"]}, "the tests build without a network"
+
+
+def test_a_pinned_version_can_be_installed_with_every_python():
+    """A pin that a Python cannot have makes every installation with constraints.txt fail there."""
+    lowest = PROJECT["requires-python"].removeprefix(">=")
+    pins = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
+    assert {"typer", "rich", "nltk", "transformers", "sentence-transformers"} <= {pin.name for pin in pins}
+    for pin in pins:
+        try:
+            found = metadata.distribution(pin.name)
+        except metadata.PackageNotFoundError:  # of another extra
+            continue
+        if pin.specifier.contains(Version(found.version).base_version) and (
+            pin.marker is None or pin.marker.evaluate({"python_version": lowest})
+        ):
+            assert SpecifierSet(found.metadata.get("Requires-Python", "")).contains(f"{lowest}.99"), pin
 
 
 @pytest.mark.slow
