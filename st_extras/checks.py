@@ -205,7 +205,9 @@ def check_strings(name: str, value: Any, *, at_least: int = 0) -> tuple[str, ...
         raise ValueError(f"{allowed}, got the string {shown(value)}.")
     if isinstance(value, Mapping):  # BEIR's queries: their ids would be taken for texts
         keys = ", ".join(map(repr, list(value)[:5]))
-        raise ValueError(f"{allowed}, got a dict with the keys {keys}: give its values.")
+        columns = [key for key, texts in value.items() if not isinstance(texts, str)]
+        hint = f"its column, as in {name}[{columns[0]!r}]" if columns else "its values"
+        raise ValueError(f"{allowed}, got a dict with the keys {keys}: give {hint}.")
     try:
         items = tuple(value)
     except TypeError:

@@ -119,8 +119,8 @@ def train(
 
     Example: st-extras train simcse bert-base-uncased texts.txt -o trained --dev pairs.csv
 
-    Recommended for a raw encoder: st-extras train dclr bert-base-uncased texts.txt -o trained --set noise_ratio=0
-    --set augmentations=feature_cutoff+shuffle --lr 1e-4
+    Recommended for a raw encoder: st-extras train simcse bert-base-uncased texts.txt -o trained
+    --set include_positive=False --set augmentations=feature_cutoff+shuffle --lr 1e-4
 
     --set gives any argument of the loss, such as --set mini_batch_size=64 for large batches in little memory;
     for slt-fai base_loss names another objective; paser also takes top_k (phrases per sentence), language (of RAKE's

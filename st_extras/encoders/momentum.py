@@ -138,7 +138,7 @@ def renew_at_state_dict(loss: nn.Module) -> None:
 
 
 def _renew(loss: Any, *_: Any) -> None:
-    loss.momentum_encoder.renew(loss.model, loss.followed_head)
+    loss.momentum_encoder.renew(loss.model, loss.projection_head)
 
 
 def _copy_module(module: _Module) -> _Module:

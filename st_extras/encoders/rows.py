@@ -144,7 +144,7 @@ def content_mask(encoder: SentenceTransformer, features: Features) -> Tensor:
     if length := prompt_length(encoder, features):
         present = present & (present.cumsum(dim=1) > length)
     present = present & ~template_mask(encoder, features)
-    return present & ~_is_special(encoder, features["input_ids"])
+    return cast(Tensor, present & ~_is_special(encoder, features["input_ids"]))
 
 
 def prompt_length(encoder: SentenceTransformer, features: Features) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_extras.checks import check_bool, check_count, check_temperature
 from st_extras.citations import CITATIONS
@@ -35,8 +35,7 @@ class AdCSELoss(PairLoss):
     Paper: AdCSE, Li et al., 2022, https://doi.org/10.1007/978-3-031-00129-1_11.
     Code: https://github.com/lirenhao1997/AdCSE.
 
-    For B sentences, h_i = g_q(f_q(x_i)) with gradients and h_i^+ = g_p(f_p(x_i)) without, s = cos/tau (eq. 5; with
-    ``shared_head``, g_p is g_q)::
+    For B sentences, h_i = g_q(f_q(x_i)) with gradients and h_i^+ = g_p(f_p(x_i)) without, s = cos/tau (eq. 5)::
 
         loss = mean_i -log( e^{s(h_i,h_i^+)} / ( e^{s(h_i,h_i^+)} [+ N_i] + sum_m e^{s(h_i,n_m)} ) )
         N_i = sum_{j != i} e^{s(h_i,h_j^+)}                                        (in-batch negatives)
@@ -61,11 +60,9 @@ class AdCSELoss(PairLoss):
             an adversary by an angle proportional to 1/|n_m|^2: the same rate turns unit vectors ("features") D times as
             far as random ones.
         in_batch_negatives: use the other sentences of the batch as negatives too. False: eq. 5 to the letter.
-        shared_head: g_p is the trained head g_q, without gradients from the keys (the released code), and not a copy
-            of it that follows by eq. 4 (the paper). Needs ``projection``; with ``tied``, the head is shared anyway.
         options: ``projection``, ``gather_across_devices``, ``mini_batch_size``, ``mini_batch_num_tokens`` and
             ``generator`` (of the adversaries) of :class:`~st_extras.losses.pair_loss.PairLoss`. Here ``projection`` is
-            True unless given: heads g_q and g_p.
+            True unless given: the heads g_q, trained, and g_p, which follows it by eq. 4.
 
     Attributes:
         instruments: 0-dim tensors of the last training step, by name, for the trainer's log. "adversary_similarity":
@@ -94,8 +91,8 @@ class AdCSELoss(PairLoss):
     numbers, also uses in-batch negatives, which is the default here. Weight decay of the adversaries is the code's;
     ``adversary_start`` is AdCo's.
     Differs from the authors' code: the momentum encoder starts as a copy (theirs appears to start at random), and has
-    a head of its own unless ``shared_head``; the adversaries ascend the encoder's loss at its own temperature, and the
-    loss is that of the anchors alone.
+    a head of its own (theirs: the trained one, without gradients); the adversaries ascend the encoder's loss at its own
+    temperature, and the loss is that of the anchors alone.
     Paper (BERT base): batch 64, learning rate 3e-5, max length 32, STS-B dev every 125 steps. Script: 1 epoch.
 
     Example:
@@ -123,7 +120,6 @@ class AdCSELoss(PairLoss):
         adversary_start: Literal["random", "features"] = "random",
         adversary_learning_rate: float = 3e-3,
         in_batch_negatives: bool = True,
-        shared_head: bool = False,
         **options: Unpack[PairOptions],
     ) -> None:
         options.setdefault("projection", True)
@@ -134,15 +130,12 @@ class AdCSELoss(PairLoss):
             raise ValueError(
                 "num_adversaries must be > 0 with in_batch_negatives=False, got 0: it leaves no negatives."
             )
-        self.shared_head = check_bool("shared_head", shared_head)
-        if shared_head and not options["projection"]:
-            raise ValueError("shared_head must be False with projection=False, got True: set projection=True too.")
         encoder = unwrap(model)
         require_trainable(encoder)
         self.temperature = check_temperature("temperature", temperature)
         self.momentum_encoder = None
         if not tied:
-            self.momentum_encoder = MomentumEncoder(encoder, momentum, head=self.followed_head)
+            self.momentum_encoder = MomentumEncoder(encoder, momentum, head=self.projection_head)
             renew_at_state_dict(self)
         self.adversaries = Adversaries(
             num_adversaries,
@@ -198,16 +191,9 @@ class AdCSELoss(PairLoss):
         """Return the momentum encoder's keys in mini-batches, (b, D) each; in training it first follows the model."""
         encoder = unwrap(self.model)
         if torch.is_grad_enabled():
-            momentum_encoder.update(encoder, self.followed_head)
+            momentum_encoder.update(encoder, self.projection_head)
         momentum_encoder.train(encoder.training)
-        with torch.no_grad():
-            keys = [momentum_encoder(part) for part in column]
-            return [self.projection_head(part) for part in keys] if self.shared_head else keys
-
-    @property
-    def followed_head(self) -> nn.Module | None:
-        """The head that the momentum encoder copies; None if the keys use the trained head."""
-        return None if self.shared_head else self.projection_head
+        return [momentum_encoder(part) for part in column]
 
     @property
     def instruments(self) -> dict[str, Tensor]:
@@ -216,7 +202,7 @@ class AdCSELoss(PairLoss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        own = {name: getattr(self, name) for name in ("temperature", "in_batch_negatives", "shared_head")}
+        own = {name: getattr(self, name) for name in ("temperature", "in_batch_negatives")}
         copied = self.momentum_encoder
         own |= {"tied": copied is None, "momentum": getattr(copied, "momentum", None)}
         return own | self.adversaries.config | super().get_config_dict()

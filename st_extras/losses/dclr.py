@@ -170,7 +170,7 @@ class DCLRLoss(PairLoss):
         gathered, offset = self.gather(positives, other_negatives=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
         if is_guided:
-            is_new = self.begins_batch()
+            is_new = self.instance_weights.share is not None and self.begins_batch()
             pair_weights = self.instance_weights(anchors, candidates, columns, offset=offset, is_new_batch=is_new)
 
         def contrast(batch: Tensor, others: Tensor, begin: int) -> Tensor:

@@ -51,7 +51,8 @@ class ProjectionHead(nn.Sequential):
         """
         require_synchronised(self)
         self.check_size(embeddings)
-        after: Tensor = super().forward(embeddings.to(next(self.parameters()).dtype))
+        linear, tanh = self
+        after: Tensor = tanh(linear(embeddings.to(linear.weight.dtype)))
         return after
 
     def check_size(self, embeddings: Tensor) -> None:

@@ -59,7 +59,6 @@ class PaSeRLoss(nn.Module):
             too. "detached": the word embedding, not trained through it. "own": a head like BERT's (dense, GELU,
             LayerNorm, vocabulary) that belongs to the loss, as in the authors' code: it costs a matrix of the
             vocabulary's size.
-        decoder_start: how the decoder's weights are initialized: "xavier", or "normal": N(0, 0.02), as the authors do.
         decoder_warmup_steps: number of training forward passes in which phrases and MLM train only the decoder and the
             head, on detached embeddings, so that their initial noise does not reach the encoder. A base loss trains it
             from the first step.
@@ -128,7 +127,6 @@ class PaSeRLoss(nn.Module):
         mlm_weight: float | None = None,
         base_loss: nn.Module | None = None,
         decoder_output: Literal["tied", "own", "detached"] = "tied",
-        decoder_start: Literal["xavier", "normal"] = "xavier",
         decoder_warmup_steps: int = 0,
         on_missing_mask: Literal["error", "delete"] = "error",
         generator: torch.Generator | None = None,
@@ -151,7 +149,6 @@ class PaSeRLoss(nn.Module):
             embedding_dimension(model),
             layers=num_decoder_layers,
             output=decoder_output,
-            start=decoder_start,
             max_length=min(model.max_seq_length or 512, 512),
         ).to(model.device)
         self.masked_lm = MaskedLM(model, generator=generator).to(model.device) if self.mlm_weight > 0 else None

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 
 from st_extras import adaptation, encoders, evaluation, losses, modules, search, text
 from st_extras.evaluation import geometry
+from st_extras.losses.pair_loss import PairLoss, PairOptions
 from st_extras.text.frequency import FrequencyTable
 from st_extras.text.term_weights import BM25
 from tests.fixtures import SENTENCES
@@ -89,6 +90,8 @@ def targets() -> dict[str, Target]:
     found = {}
     for call in calls:
         parameters = [p for p in inspect.signature(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, 4)]
+        if inspect.isclass(call) and issubclass(call, PairLoss):
+            parameters += [inspect.signature(PairLoss).parameters[name] for name in PairOptions.__annotations__]
         needed = {p.name for p in parameters if p.default is p.empty} - own.get(call, {}).keys()
         wrong = {p.name: _NO_NUMBERS for p in parameters if _is_annotated(p, "float")}
         wrong |= {p.name: _NO_WHOLE_NUMBERS for p in parameters if _is_annotated(p, "int")}

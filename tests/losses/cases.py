@@ -151,7 +151,7 @@ CASES: dict[str, Case] = {
     "dclr, share of start": _pair(DCLRLoss, {"complementary_model": "start", "masked_share": 0.3}, still=_NONE),
     "adcse": _adcse(_ADVERSARIES),
     "adcse, no head": _adcse(_ADVERSARIES | {"projection": False}),
-    "adcse, shared head, adversaries alone": _adcse(_ADVERSARIES | {"shared_head": True, "in_batch_negatives": False}),
+    "adcse, adversaries alone": _adcse(_ADVERSARIES | {"in_batch_negatives": False}),
     "adcse, tied": _adcse({"tied": True, "num_adversaries": 6, "adversary_learning_rate": 0.1}, rows=(2, 2)),
     "adcse, features": _adcse(_ADVERSARIES | {"adversary_start": "features", "num_adversaries": 11}),
     "frequency": Case(FrequencyAdversarialLoss, rows=(1, 2), refused=ALONE),
@@ -168,9 +168,7 @@ CASES: dict[str, Case] = {
     "slt-fai over mnrl": _slt_fai(base=MultipleNegativesRankingLoss, still=EVERY_TOKEN),
     "slt-fai over adcse": _slt_fai(base=AdCSELoss, rows=(2, 2), still=None, refused=ADCSE),
     "paser": _paser(_DECODER, rows=(3, 3), still=None),
-    "paser, own output": _paser(
-        _DECODER | {"mlm_weight": 0.0, "decoder_output": "own", "decoder_start": "normal", "decoder_warmup_steps": 1}
-    ),
+    "paser, own output": _paser(_DECODER | {"mlm_weight": 0.0, "decoder_output": "own", "decoder_warmup_steps": 1}),
     "paser over simcse": _paser(_DECODER, base=SimCSELoss, rows=(3, 3)),
     "paser over mnrl": _paser(_DECODER, base=MultipleNegativesRankingLoss, rows=(3, 3)),
     "paser over adcse": _paser(_DECODER, base=AdCSELoss, rows=(2, 2), still=None, refused=ADCSE),

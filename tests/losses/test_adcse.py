@@ -98,13 +98,11 @@ def test_gradients_reach_both_views_of_a_tied_encoder(encoder):
 # ---- the momentum encoder
 
 
-@pytest.mark.parametrize(("shared_head", "size"), [(False, None), (True, 3)])
-def test_keys_come_from_the_momentum_encoder_and_teach_nothing(make_encoder, sentences, shared_head, size):
-    """Eq. 4 by hand for encoder and head; with a shared head, as in the released code, the keys are g_q(f_p(x))."""
+@pytest.mark.parametrize("size", [None, 3])
+def test_keys_come_from_the_momentum_encoder_and_teach_nothing(make_encoder, sentences, size):
+    """Eq. 4 by hand for encoder and head."""
     model = make_encoder(dropout=0.0).train()
-    loss = make_loss(
-        model, projection=True, shared_head=shared_head, momentum=0.9, mini_batch_size=size, adversary_learning_rate=0.0
-    )
+    loss = make_loss(model, projection=True, momentum=0.9, mini_batch_size=size, adversary_learning_rate=0.0)
     features = [model.preprocess(column) for column in columns(sentences, 2).values()]
     head = list(owned(loss, model).values())
     with torch.no_grad():  # what the model has become when training begins is what is copied
@@ -117,7 +115,7 @@ def test_keys_come_from_the_momentum_encoder_and_teach_nothing(make_encoder, sen
             parameter.mul_(1.05)
         for mine, theirs in zip(copied.parameters(), model.parameters(), strict=True):
             mine.mul_(0.9).add_(0.1 * theirs)
-        own = [p if shared_head else 0.9 * q + 0.1 * p for p, q in zip(head, own, strict=True)]
+        own = [0.9 * q + 0.1 * p for p, q in zip(head, own, strict=True)]
         keys = torch.tanh(copied(dict(features[1]))["sentence_embedding"] @ own[0].T + own[1])
     values, gradients = [], []
     queries = torch.tanh(model(dict(features[0]))["sentence_embedding"] @ head[0].T + head[1])
@@ -133,5 +131,3 @@ def test_keys_come_from_the_momentum_encoder_and_teach_nothing(make_encoder, sen
 def test_bad_inputs(encoder):
     with pytest.raises(ValueError, match=r"^num_adversaries must"):
         make_loss(encoder, num_adversaries=0, in_batch_negatives=False)
-    with pytest.raises(ValueError, match=r"^shared_head must"):
-        make_loss(encoder, shared_head=True, projection=False)

@@ -52,7 +52,6 @@ ACTS: dict[str, list[tuple[Any, dict[str, Any]]]] = {
     "num_decoder_layers": [(2, {})],
     **{key: [(0.5, {}), (0, {})] for key in ("generative_weight", "mlm_weight")},
     "decoder_output": [("own", {})],
-    "decoder_start": [("normal", {})],
     "decoder_warmup_steps": [(2, {})],
 }
 """Of each option other values than the default, or than what the settings say, and the settings in which they act.

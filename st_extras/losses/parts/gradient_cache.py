@@ -15,7 +15,7 @@ from sentence_transformers.base.losses import gradcache
 from torch import Tensor
 
 from st_extras.checks import check_count
-from st_extras.encoders.rows import Features, count_rows
+from st_extras.encoders.rows import Features
 
 if TYPE_CHECKING:
     from st_extras.losses.pair_loss import PairLoss
@@ -58,7 +58,7 @@ def check_mini_batches(encoder: SentenceTransformer, size: int | None, num_token
 
 def cut_rows(features: Features, begin: int, end: int) -> Features:
     """Return some rows of a batch, without the padding on the right that only other rows need."""
-    size, length = count_rows(features), features["attention_mask"].size(1)
+    size, length = features["attention_mask"].shape
     present = features["attention_mask"][begin:end].any(dim=0).nonzero()
     width = int(present.max()) + 1 if len(present) else length
 

@@ -279,7 +279,7 @@ class InstanceWeights(nn.Module):
             candidates: (world * B, D), the trained model's, of length 1.
             columns: the tokenized columns in mini-batches, which the guide embeds.
             offset: index of the first anchor's own candidate.
-            is_new_batch: whether the loss runs on this batch for the first time.
+            is_new_batch: whether the loss runs on this batch for the first time; only phi's estimate needs it.
         """
         if isinstance(self.guide, Guide):
             sentences, others = self.guide(columns)

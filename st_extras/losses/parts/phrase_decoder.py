@@ -26,12 +26,9 @@ def word_embedding(model: nn.Module) -> nn.Embedding:
 
 
 def draw_normal(module: nn.Module) -> None:
-    """Draw the weights of a layer from N(0, 0.02), as BERT and BART do, and set its biases to 0."""
-    if isinstance(module, nn.MultiheadAttention):
-        nn.init.normal_(module.in_proj_weight, std=0.02)
-    elif isinstance(module, nn.Linear | nn.Embedding):
+    """Draw the weights of a linear layer from N(0, 0.02), as BERT does, and set its biases to 0."""
+    if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
 
 
@@ -45,7 +42,6 @@ class PhraseDecoder(nn.Module):
         output: the output layer. "tied": the word embedding, trained through it. "detached": the word embedding, not
             trained through it. "own": a head like BERT's, Linear(W, W), GELU, LayerNorm and Linear(W, V), drawn from
             N(0, 0.02).
-        start: how the weights are initialized: "xavier", or "normal": N(0, 0.02) with biases 0, as in BERT and BART.
         max_length: most tokens of a phrase, opening and closing token included.
 
     Raises:
@@ -59,7 +55,6 @@ class PhraseDecoder(nn.Module):
         *,
         layers: int,
         output: str = "tied",
-        start: str = "xavier",
         max_length: int,
     ) -> None:
         super().__init__()
@@ -67,7 +62,6 @@ class PhraseDecoder(nn.Module):
         self.config = {
             "num_decoder_layers": check_count("num_decoder_layers", layers, at_least=1, at_most=100),
             "decoder_output": check_choice("decoder_output", output, ("tied", "own", "detached")),
-            "decoder_start": check_choice("decoder_start", start, ("xavier", "normal")),
         }
         size, width = words.weight.shape
         heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
@@ -82,8 +76,6 @@ class PhraseDecoder(nn.Module):
         self.dropout = nn.Dropout(_DROPOUT)
         self.dimension = dimension
         self.fit_signal = nn.Linear(dimension, width) if dimension != width else nn.Identity()
-        if start == "normal":
-            self.apply(draw_normal)
         self.head, self.trains_words = None, output == "tied"
         if output == "own":
             transform = nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)
