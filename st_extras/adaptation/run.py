@@ -224,7 +224,7 @@ class AdaptationRun:
                     chunk, batch_size=self.options.batch_size, convert_to_tensor=True, show_progress_bar=False
                 )
                 check_finite_embeddings(embeddings, chunk, first)
-                encoded.append(embeddings.to(device, torch.float64))
+                encoded.append(embeddings.to(device).double())
                 bar.update(len(chunk))
         return torch.cat(encoded[1:] or encoded)
 

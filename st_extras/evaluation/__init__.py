@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from st_extras.evaluation.labeled_data import LabeledTexts, load_labeled_texts, without_labeled
     from st_extras.evaluation.labeled_texts import LabeledTextEvaluator
     from st_extras.evaluation.retrieval import (
-        QuestionRetrievalEvaluator,
         RetrievalComparison,
         RetrievalEvaluator,
         compare_retrieval,
     )
-    from st_extras.evaluation.retrieval_data import RetrievalTask, load_judged, load_retrieval, question_retrieval
+    from st_extras.evaluation.retrieval_data import RetrievalTask, load_judged, load_retrieval
     from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
     from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts
 
@@ -30,7 +29,6 @@ __all__ = [
     "LabelFreeScore",
     "LabeledTextEvaluator",
     "LabeledTexts",
-    "QuestionRetrievalEvaluator",
     "RetrievalComparison",
     "RetrievalEvaluator",
     "RetrievalTask",
@@ -43,7 +41,6 @@ __all__ = [
     "load_labeled_texts",
     "load_retrieval",
     "load_sts",
-    "question_retrieval",
     "sts_evaluator",
     "without_labeled",
 ]

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
-from sentence_transformers.util import cos_sim
 
-from st_extras.checks import check_choice, check_count, check_finite_embeddings, check_instance
+from st_extras.checks import check_choice, check_finite_embeddings, check_instance
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_options, join_name
@@ -383,32 +382,3 @@ def _ndcg(hits: Sequence[dict[str, Any]], grades: dict[str, float], k: int) -> f
     best = sorted(grades.values(), reverse=True)[:k]
     gain, ideal = (float(np.sum(x / np.log2(np.arange(2, len(x) + 2)))) for x in (np.array(found), np.array(best)))
     return gain / ideal
-
-
-class QuestionRetrievalEvaluator(RetrievalEvaluator):
-    """A RetrievalEvaluator of duplicate questions, by cosine, with MAP as the primary metric.
-
-    The corpus is scored in chunks, which keeps the score matrix below 512 MiB.
-
-    Args:
-        task: from ``question_retrieval``.
-        map_at_k: depth of MAP; a duplicate ranked below it counts as not found (the query's own text takes one rank).
-        name: prefix of the metrics and part of the CSV file's name.
-        **options: further arguments of :class:`RetrievalEvaluator`.
-
-    Raises:
-        ValueError: if the task is no RetrievalTask, ``map_at_k`` is not a whole number from 1 to 1,000,000, ``name``
-            cannot be part of a file's name, or another setting is not allowed.
-
-    Example:
-        >>> from st_extras.evaluation import QuestionRetrievalEvaluator, question_retrieval
-        >>> pairs = [("how old is the sun", "what is the age of the sun", True), ("who am i", "where am i", False)]
-        >>> QuestionRetrievalEvaluator(question_retrieval(pairs)).primary_metric
-        'cosine_map@100'
-    """
-
-    def __init__(self, task: RetrievalTask, *, map_at_k: int = 100, name: str = "", **options: Any) -> None:
-        depth = check_count("map_at_k", map_at_k, 1, _MOST)
-        settings: dict[str, Any] = {"map_at_k": [depth], "score_functions": {"cosine": cos_sim}}
-        super().__init__(task, name=name, **(settings | options))
-        self.primary_metric = join_name(name, f"cosine_map@{depth}")

@@ -12,8 +12,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_instance, check_iterable, shown
-from st_extras.text.corpus import check_sentence, check_string, is_blank
+from st_extras.checks import check_instance, shown
+from st_extras.text.corpus import check_string, is_blank
 from st_extras.text.documents import Document, as_documents, check_id, read_documents, read_queries, text_id
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
@@ -280,38 +280,3 @@ def _judgement_file(root: Path, split: str | None) -> Path:
             f"{', '.join(files) or 'none'}{': name one of these as split' if files else ''}."
         )
     return files[chosen]
-
-
-# --- question pairs ---
-
-
-def question_retrieval(pairs: Iterable[tuple[str, str, bool]]) -> RetrievalTask:
-    """Set up PaSeR's task: the documents are every second question, the queries are the first ones with a duplicate.
-
-    Equal texts are one question. The second questions of a query's duplicate pairs are relevant to it, but for itself,
-    where a question is both query and document (evaluators ignore it as a hit, too); the paper does not specify it.
-
-    Args:
-        pairs: two questions each, and whether they are duplicates.
-
-    Raises:
-        ValueError: if ``pairs`` does not hold two strings and a label (True or False, 1 or 0) each, or no query is
-            left.
-    """
-    ids: dict[str, str] = {}
-    documents: dict[str, str] = {}
-    duplicates: dict[str, dict[str, float]] = {}
-    texts: dict[str, str] = {}
-    for row, pair in enumerate(check_iterable("pairs", pairs, "a list of two questions and a label each")):
-        if not isinstance(pair, tuple | list) or len(pair) != 3 or pair[2] not in (0, 1):
-            raise ValueError(f"pairs, row {row}: expected two questions and True or False, got {shown(pair)}.")
-        first, second = (check_sentence(text, f"pairs, row {row}") for text in pair[:2])
-        query = ids.setdefault(first, f"question{len(ids)}")
-        document = ids.setdefault(second, f"question{len(ids)}")
-        documents[document] = second
-        if pair[2] and query != document:
-            texts[query] = first
-            duplicates.setdefault(query, {})[document] = 1.0
-    if not duplicates:
-        raise ValueError("pairs must hold at least one duplicate pair of two different questions, got none.")
-    return RetrievalTask(texts, documents, duplicates)

@@ -15,11 +15,10 @@ from sentence_transformers import SentenceTransformerTrainer
 from st_extras.evaluation import (
     GeometryEvaluator,
     LabeledTextEvaluator,
-    QuestionRetrievalEvaluator,
     RetrievalEvaluator,
+    RetrievalTask,
     STSDataset,
     STSEvaluator,
-    question_retrieval,
 )
 from st_extras.losses import SimCSELoss
 from tests.fixtures import SENTENCES
@@ -27,7 +26,11 @@ from tests.helpers import arguments, count_rows, differing, snapshot
 
 PAIRS = STSDataset("toy", SENTENCES, SENTENCES[1:] + SENTENCES[:1], [0.5, 1.5, 2.5, 4.5] * 2, ["x"] * 8)
 CORPUS = [f"{sentence} {word}" for sentence in SENTENCES for word in ("now", "then")]
-TASK = question_retrieval([(one, other, True) for one, other in zip(SENTENCES[:4], SENTENCES[4:], strict=True)])
+TASK = RetrievalTask(
+    dict(zip("abcd", SENTENCES[:4], strict=True)),
+    dict(zip("efgh", SENTENCES[4:], strict=True)),
+    {query: {document: 1.0} for query, document in zip("abcd", "efgh", strict=True)},
+)
 
 OWN: dict[str, Callable[..., Any]] = {
     "sts": lambda **options: STSEvaluator([PAIRS], **options),
@@ -35,7 +38,6 @@ OWN: dict[str, Callable[..., Any]] = {
     "labels": lambda **options: LabeledTextEvaluator(SENTENCES, ["a", "b"] * 4, **options),
 }
 EVALUATORS = OWN | {
-    "questions": lambda **options: QuestionRetrievalEvaluator(TASK, **options),
     "retrieval": lambda **options: RetrievalEvaluator(TASK, **options),
 }
 FILES = {

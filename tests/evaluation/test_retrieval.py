@@ -1,4 +1,4 @@
-"""Search: metrics against plain loops, prompts, routes, BM25 beside; test_questions.py has what the two share."""
+"""Search: metrics against plain loops, prompts, routes, BM25 beside."""
 
 import math
 from dataclasses import replace
@@ -237,3 +237,9 @@ def test_prompts_that_could_both_be_meant_are_warned_of(encoder, caplog):
     (message,) = [message for message in caplog.messages if "prompt" in message]
     assert "s2p_query, s2s_query" in message
     assert "query_prompt" in message
+
+
+def test_the_score_matrix_stays_small():
+    queries = {f"q{number}": f"query {number}" for number in range(4000)}
+    task = RetrievalTask(queries, {"d": "a cat"}, {name: {"d": 1.0} for name in queries})
+    assert RetrievalEvaluator(task).corpus_chunk_size == 2**27 // 4000
