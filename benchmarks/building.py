@@ -6,7 +6,6 @@ Beside the losses of ``st_extras``, a method may have one of Sentence Transforme
 
 from __future__ import annotations
 
-import copy
 import random
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,7 +20,6 @@ from torch import nn
 import st_extras.losses
 from benchmarks.texts import read_counts
 from st_extras.encoders import EmbeddingTable, load_encoder
-from st_extras.modules import whitening
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.text import PhraseMasking
 from st_extras.text.frequency import FrequencyTable
@@ -124,23 +122,6 @@ def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: 
     return read(file if file.exists() else Path(settings["frequencies"]), model.tokenizer)
 
 
-def complementary_encoder(
-    name: str, model: SentenceTransformer, sentences: list[str], weights: dict[str, Path]
-) -> SentenceTransformer:
-    """Return the frozen encoder that ``complementary`` names.
-
-    Args:
-        name: a method of the study (its weights), or "whitened": ``model``, untrained so far, softly whitened on
-            ``sentences``.
-        model: the encoder to train.
-        sentences: the training text.
-        weights: folder of each method's weights.
-    """
-    if name == "whitened":
-        return whitening(copy.deepcopy(model), sentences, epsilon=0.1)
-    return load_encoder(weights[name])
-
-
 def make_loss(
     model: SentenceTransformer, method: dict[str, Any], sentences: list[str], weights: dict[str, Path], data: Path
 ) -> nn.Module:
@@ -159,7 +140,7 @@ def make_loss(
     if "base" in method:
         options["base_loss"] = make_loss(model, method["base"], sentences, weights, data)
     if "complementary" in method:
-        guide = complementary_encoder(method["complementary"], model, sentences, weights)
+        guide = load_encoder(weights[method["complementary"]])
         if method["loss"] == "GISTEmbedLoss":
             options["guide"] = guide.eval().requires_grad_(False)
         else:

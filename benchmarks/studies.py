@@ -10,9 +10,8 @@ the module of ``benchmarks`` that runs it, "training" unless it is given. That k
 Settings of a method:
 
 * ``loss`` and its ``options``; ``base``: the same for the loss inside SLT-FAI or PaSeR.
-* ``complementary``: the frozen encoder of DCLR: a method of the study (its weights with the same seed), ``minilm``,
-  ``whitened`` (the untrained encoder, softly whitened on the training text), or a folder.
-* ``start``: a method of the study whose weights training starts from.
+* ``complementary``: the frozen encoder of DCLR: a method of the study, whose weights with the same
+  seed it takes.
 * ``corpus``: a file in the data folder, an address (``hf://...``), or ``sts``: the unlabeled sentences of the STS
   sets; ``sentences``: how many of its sentences to take. ``sts-unseen``: short ones that no scored set holds, evenly
   spaced.
@@ -22,7 +21,6 @@ Settings of a method:
   ``train_encoder``; ``seeds``.
 * ``post_processing``: variants of ``benchmarks/repal.py`` to score after training.
 * ``rows``: options of the function that makes a loss's rows (``building.ROWS``).
-* ``test = false``: score STS-B dev only.
 * ``pairs``: score so many pairs of each set, evenly spaced, in bfloat16 if ``bf16`` says so.
 
 A first line ``base = "OTHER.toml"`` makes a study an addition to another one.
@@ -135,8 +133,8 @@ def study_cells(study: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def methods_needed(method: dict[str, Any], study: dict[str, Any]) -> list[str]:
-    """Return the methods of the study whose weights a method starts from or uses as its complementary encoder."""
-    named = (method.get("start"), method.get("complementary"), method.get("base", {}).get("complementary"))
+    """Return the methods of the study whose weights a method uses as its complementary encoder."""
+    named = (method.get("complementary"), method.get("base", {}).get("complementary"))
     return [name for name in dict.fromkeys(named) if name in study["methods"]]
 
 

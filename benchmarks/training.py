@@ -16,21 +16,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
-from torch import Tensor
 
 from benchmarks.building import has_negatives, make_loss, starting_encoder, training_rows
 from benchmarks.records import append, has_run, provenance, records, run_once, weights_hash
 from benchmarks.repal import run_after
 from benchmarks.studies import Options, chosen, methods_needed, study_cells
 from benchmarks.texts import DEV, corpus_sentences, thinned
-from st_extras.encoders import load_encoder
-from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, load_sts
+from st_extras.evaluation import SEVEN_STS, STSEvaluator, load_sts
 from st_extras.training import TrainingRun, train_encoder
 
 
@@ -117,20 +113,6 @@ class InPrecision(BaseEvaluator):
             return self.dev(model, *args, **kwargs)
 
 
-class KeepsVectors(STSEvaluator):
-    """The evaluator of the STS sets. After a call, ``vectors`` holds the vector of each sentence, (D,)."""
-
-    def __init__(self, datasets: Sequence[STSDataset]) -> None:
-        super().__init__(datasets)
-        self.vectors: dict[str, NDArray[np.float64]] = {}
-
-    def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
-        """Return the (N, D) embeddings of the sentences, and keep them."""
-        found = super().encode(model, sentences)
-        self.vectors = dict(zip(sentences, found.double().cpu().numpy(), strict=True))
-        return found
-
-
 def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
     """Train a method of a study and return its record.
 
@@ -145,7 +127,7 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
     sentences = corpus_sentences(method, data)
     encoder = study["encoder"] | method.get("encoder", {})
     weights = {other: work / f"{other}-{seed}" for other in study["methods"]}
-    model = load_encoder(weights[method["start"]]) if "start" in method else starting_encoder(encoder)
+    model = starting_encoder(encoder)
     rows = training_rows(model, method, sentences, seed)
     dev = STSEvaluator([thinned(load_sts(DEV, data), method.get("pairs", {}))])
     evaluator = InPrecision(dev, method["bf16"])
@@ -167,8 +149,8 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         show_progress_bar=False,
         **method.get("arguments", {}),
     )
-    scores, vectors = score_sets(model, data, method) if method.get("test", True) else ({}, {})
-    sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS if scores}
+    scores = score_sets(model, data, method)
+    sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
     return {
         "study": study["name"],
         **{key: study[key] for key in ("weights",) if key in study},
@@ -178,9 +160,9 @@ def run_cell(study: dict[str, Any], name: str, seed: int, data: Path, work: Path
         "seed": seed,
         **training_figures(run),
         "scores": sets,
-        "average": statistics.mean(sets.values()) if sets else None,
+        "average": statistics.mean(sets.values()),
         "seconds": round(time.perf_counter() - began, 1),
-        **post_processed(model, method, sentences, data, vectors),
+        **post_processed(model, data, method),
         **origin,
     }
 
@@ -189,9 +171,8 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
     """Score the encoder of a study before training and return its record."""
     model = starting_encoder(study["encoder"])
     settings = study["training"]
-    scores, vectors = score_sets(model, data, settings, (*SEVEN_STS, DEV))
+    scores = score_sets(model, data, settings, (*SEVEN_STS, DEV))
     sets = {key: 100 * scores[f"{key}_spearman_cosine"] for key in SEVEN_STS}
-    sentences = corpus_sentences(settings, data)
     return {
         "study": study["name"],
         **{key: study[key] for key in ("weights",) if key in study},
@@ -203,24 +184,25 @@ def start_record(study: dict[str, Any], data: Path) -> dict[str, Any]:
         "dev": 100 * scores["stsb_dev_spearman_cosine"],
         "scores": sets,
         "average": statistics.mean(sets.values()),
-        **post_processed(model, settings, sentences, data, vectors),
+        **post_processed(model, data, settings),
     }
 
 
 def score_sets(
     model: SentenceTransformer, data: Path, settings: dict[str, Any], names: Sequence[str] = SEVEN_STS
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Score the named sets.
-
-    Returns:
-        The metrics; of thinned sets, the vector of each sentence.
-    """
+) -> dict[str, float]:
+    """Return the metrics of the named sets, on as many pairs as the settings say."""
     counts = settings.get("pairs", {})
-    names = (*SEVEN_STS, DEV) if counts else names  # so that the vectors of all are there
-    evaluator = KeepsVectors([thinned(load_sts(name, data), counts) for name in names])
+    evaluator = STSEvaluator([thinned(load_sts(name, data), counts) for name in names])
     with torch.autocast(model.device.type, torch.bfloat16, enabled=bool(counts) and settings["bf16"]):
         scores: dict[str, float] = evaluator(model)
-    return scores, evaluator.vectors if counts else {}
+    return scores
+
+
+def post_processed(model: SentenceTransformer, data: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Score the seven sets after each post-processing that the settings name."""
+    variants = settings.get("post_processing")
+    return {"post_processing": run_after(model, data, variants, bf16=settings["bf16"])} if variants else {}
 
 
 def training_figures(run: TrainingRun) -> dict[str, Any]:
@@ -242,17 +224,3 @@ def logged(run: TrainingRun) -> list[list[Any]]:
         for entry in run.trainer.state.log_history
         if "loss" in entry
     ]
-
-
-def post_processed(
-    model: SentenceTransformer, settings: dict[str, Any], sentences: list[str], data: Path, vectors: dict[str, Any]
-) -> dict[str, Any]:
-    """Score the seven sets after each post-processing that the settings name.
-
-    ``sentences`` is the training text, for the variants that are fitted on it; ``vectors`` are those of ``score_sets``.
-    """
-    variants = settings.get("post_processing")
-    if not variants:
-        return {}
-    of_pairs = {"pairs": settings.get("pairs"), "known": vectors}
-    return {"post_processing": run_after(model, data, variants, sentences, bf16=settings["bf16"], **of_pairs)}

@@ -81,14 +81,3 @@ def test_a_step_of_every_distinct_setting(study, name, folder, start):
     # to a random guide all sentences are alike: without noise, or with a margin, no negative is left, and no gradient
     without_negatives = method.get("options", {}).get("noise_ratio") == 0 or "margin" in method.get("options", {})
     assert any(g.abs().sum() > 0 for g in gradients) or without_negatives
-
-
-def test_the_complementary_encoder_is_a_methods_or_the_whitened_start(folder):
-    model = building.starting_encoder({"path": str(folder / "encoder"), "device": "cpu"})
-    of_method = building.complementary_encoder("simcse", model, SENTENCES, {"simcse": folder / "encoder"})
-    assert torch.equal(
-        of_method.encode(SENTENCES[:2], convert_to_tensor=True), model.encode(SENTENCES[:2], convert_to_tensor=True)
-    )
-    whitened = building.complementary_encoder("whitened", model, SENTENCES, {})
-    assert [type(module).__name__ for module in whitened][-1] == "Dense"
-    assert len(model) == len(whitened) - 1

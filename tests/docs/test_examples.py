@@ -25,9 +25,9 @@ HERE = {
     "my-faq": "samples/search",
 }
 """Names of the pages, and what stands for them in the folder."""
-BEFORE = {"README.md": ["my-encoder"], "export.md": ["whitened"]}
-"""Models that a command of the page, or another page, makes."""
-NOT_INSTALLED = ("import ray", "torch.onnx", "import FastAPI", "import QdrantClient")
+BEFORE = {"README.md": ["my-encoder"]}
+"""Models that a command of the page makes."""
+NOT_INSTALLED = ("import FastAPI", "import QdrantClient")
 NUMBER = re.compile(r"\d+\.\d+")
 
 
@@ -36,13 +36,10 @@ def here(text: str) -> str:
     for written, name in HERE.items():
         text = re.sub(rf"""(?<=["'\s]){re.escape(written)}(?=["'\s])""", name, text)
     for pattern, less in {
-        r"packaged_minilm\(\), layers=3": '"encoder"',
         r"max_steps=\d+": "max_steps=2",
         r"steps_per_epoch=\d+": "steps_per_epoch=2",
         r"eval_steps=\d+": "eval_steps=1",
         "dimensions=256": "dimensions=4",
-        r"--steps \d+": "--steps 2 --batch-size 8",
-        "--eval-steps 50": "--eval-steps 1",
         "batch_size=64": "batch_size=8",
     }.items():
         text = re.sub(pattern, less, text)
