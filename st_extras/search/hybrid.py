@@ -101,11 +101,10 @@ class UpdateCounts:
     dropped: int
 
     def __str__(self) -> str:
-        documents = "document" if self.encoded == 1 else "documents"
-        earlier = "one" if self.dropped == 1 else "ones"
+        noun, pronoun = "document" if self.encoded == 1 else "documents", "one" if self.dropped == 1 else "ones"
         return (
-            f"{self.encoded:,} {documents} encoded (new or changed), {self.kept:,} kept, {self.dropped:,} earlier "
-            f"{earlier} dropped (gone or changed)."
+            f"{self.encoded:,} {noun} encoded (new or changed), {self.kept:,} kept, {self.dropped:,} earlier {pronoun} "
+            "dropped (gone or changed)."
         )
 
 
@@ -192,9 +191,11 @@ class HybridSearch:
         settings = passage_words, check_language(language), replace(weight, share=check_share(share))
         given = _check_some(as_documents(documents))
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
-        rows = _check_given(embeddings, given)
+        given_embeddings = _check_given(embeddings, given)
         state = SearchState.without_documents(self._fingerprint(), model.similarity_fn_name, *settings)
-        self._state, _, _ = self._changed(state, given, lambda _: False, rows, show_progress_bar=show_progress_bar)
+        self._state, _, _ = self._changed(
+            state, given, lambda _: False, given_embeddings, show_progress_bar=show_progress_bar
+        )
 
     def _set_up(self, model: SentenceTransformer, batch_size: int, path: Path | None = None) -> None:
         """Store what each search has; of an index that is opened, its state too."""
@@ -452,20 +453,19 @@ class HybridSearch:
         **settings: Any,
     ) -> UpdateCounts:
         """Change the search, and its index within one transaction: see :meth:`_changed`."""
-        rows = _check_given(embeddings, given)
-        show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
-        settings["show_progress_bar"] = show_progress_bar
+        given_embeddings = _check_given(embeddings, given)
+        settings["show_progress_bar"] = check_bool("show_progress_bar", show_progress_bar)
         with self._locks.changing:
             if self._path is None:
                 self._check_encoder(self._state)
-                after, _, counts = self._changed(self._state, given, keeps, rows, **settings)
+                after, _, counts = self._changed(self._state, given, keeps, given_embeddings, **settings)
             else:
                 with transaction(self._path) as file:
                     before, stored = self._state, stored_version(file)
                     if stored != (before.version, before.word_rules):  # another process changed it
                         before = read_state(file)
                     self._check_encoder(before)
-                    after, kept, counts = self._changed(before, given, keeps, rows, **settings)
+                    after, kept, counts = self._changed(before, given, keeps, given_embeddings, **settings)
                     if stored != (before.version, before.word_rules):  # its words are counted in another way by now
                         write_state(file, after)
                     elif after is not before:
@@ -478,7 +478,7 @@ class HybridSearch:
         state: SearchState,
         given: Sequence[Document],
         keeps: Callable[[Document], bool],
-        rows: Floats | None = None,
+        given_embeddings: Floats | None = None,
         *,
         weight: Weight | None = None,
         stay_whole: bool = False,
@@ -490,7 +490,7 @@ class HybridSearch:
             state: before the change.
             given: documents to add where they are not kept; those without text are left out.
             keeps: whether a document of the state stays.
-            rows: (G, D) embeddings of the given documents, none of which is cut; None: they are encoded.
+            given_embeddings: (G, D) of the given documents, none of which is cut; None: they are encoded.
             weight: another weight, or what to find it from. None: it stays, or is found again from what it was found
                 from.
             stay_whole: whether documents are not cut from now on: those that were, do not stay.
@@ -505,9 +505,10 @@ class HybridSearch:
         counts = UpdateCounts(encoded=len(new), kept=len(there), dropped=len(kept) - len(there))
         after = state
         if new or counts.dropped:
-            documents = [given[i] for i in new]
-            vectors = None if rows is None else comparable(self.model, torch.from_numpy(rows[new]))
-            after = state.changed(kept, self._encode(state, kept, documents, vectors, show_progress_bar))
+            embeddings = None if given_embeddings is None else torch.from_numpy(given_embeddings[new])
+            after = state.changed(
+                kept, self._encode(state, kept, [given[i] for i in new], embeddings, show_progress_bar)
+            )
         return self._weighted(after, weight), kept, counts
 
     def _encode(
@@ -515,65 +516,96 @@ class HybridSearch:
         state: SearchState,
         kept: NDArray[np.bool_],
         documents: Sequence[Document],
-        vectors: Floats | None,
+        given_embeddings: torch.Tensor | None,
         show_progress_bar: bool,
     ) -> NewDocuments:
-        """Return new documents with their passages and embeddings; passages of dropped ones are not encoded again."""
+        """Return new documents with their passages and embeddings.
+
+        Args:
+            state: before the change. Passages of the documents that it loses are not encoded again.
+            kept: (N,) which of its documents stay.
+            documents: M new ones.
+            given_embeddings: (M, D) of these, none of which is cut; None: they are encoded.
+            show_progress_bar: show how many passages are encoded.
+        """
         texts = [document.full_text for document in documents]
-        passage_words = state.passage_words if vectors is None else None
-        passages = cut_documents(self.model, texts, passage_words)
-        if vectors is not None:
-            if vectors.shape[1] != (dimension := state.embeddings.shape[1]):
-                raise ValueError(f"embeddings must have the model's {dimension} dimensions, got {vectors.shape[1]}.")
-            hint = "give those of model.encode_document for these documents, in their order"
-            self._check_embeddings("embeddings", texts, vectors, "unknown", hint)
-            return NewDocuments(documents, passages, vectors)
-        if passage_words is None:
+        if given_embeddings is not None:
+            embeddings = self._given(state, texts, given_embeddings)
+            return NewDocuments(documents, cut_documents(self.model, texts, None), embeddings)
+        passages = cut_documents(self.model, texts, state.passage_words)
+        if state.passage_words is None:
             warn_of_long_ones(self.model, texts)
-        of_passages = np.repeat(kept, np.diff(state.passages.first))
+        stays = np.repeat(kept, np.diff(state.passages.first))  # (P,)
         if texts:
-            stay = np.flatnonzero(of_passages)
-            longest = stay[np.argsort(-np.ptp(state.passages.spans[stay], axis=1), kind="stable")[:_COMPARED]]
-            hint = "make the search again from its documents"
-            self._check_embeddings(
-                "model", _passage_texts(state, longest), state.embeddings[longest], state.encoder.dtype, hint
-            )
-        dropped = np.flatnonzero(~of_passages)
-        known = dict(zip(_passage_texts(state, dropped), dropped.tolist(), strict=True))
-        pieces = passages.texts(texts)
-        rows = np.array([known.get(piece, -1) for piece in pieces], dtype=np.int64)
-        embeddings = np.empty((len(pieces), state.embeddings.shape[1]), dtype=np.float32)
-        embeddings[rows >= 0] = state.embeddings[rows[rows >= 0]]
-        places: dict[str, list[int]] = {}  # of each new text, which is encoded once
-        for place in np.flatnonzero(rows < 0).tolist():
-            places.setdefault(pieces[place], []).append(place)
-        different = sorted(places, key=lambda piece: -len(piece))  # long ones together, which saves padding
+            self._check_kept(state, np.flatnonzero(stays))
+        lost = np.flatnonzero(~stays)
+        row_of_text = dict(zip(_passage_texts(state, lost), lost.tolist(), strict=True))
+        passage_texts = passages.texts(texts)
+        embeddings = np.empty((len(passage_texts), state.embeddings.shape[1]), dtype=np.float32)
+        places: dict[str, list[int]] = {}  # of each text that is encoded, once
+        for place, text in enumerate(passage_texts):
+            if text in row_of_text:
+                embeddings[place] = state.embeddings[row_of_text[text]]
+            else:
+                places.setdefault(text, []).append(place)
+        different = sorted(places, key=lambda text: -len(text))  # long ones together, which saves padding
         with tqdm(total=len(different), unit=" passages", desc="Encoding", disable=not show_progress_bar) as bar:
             for first in range(0, len(different), _ENCODED):
                 part = different[first : first + _ENCODED]
-                encoded = self._embed("document", part)
-                for piece, embedding in zip(part, encoded, strict=True):
-                    embeddings[places[piece]] = embedding
+                for text, embedding in zip(part, self._embed("document", part), strict=True):
+                    embeddings[places[text]] = embedding
                 bar.update(len(part))
         return NewDocuments(documents, passages, embeddings)
 
-    def _check_embeddings(
-        self, argument: str, texts: Sequence[str], embeddings: Floats, dtype: str, remedy: str
-    ) -> None:
-        """Check that the encoder gives the longest of N texts these embeddings (N, D), which have a precision."""
+    def _given(self, state: SearchState, texts: Sequence[str], given_embeddings: torch.Tensor) -> Floats:
+        """Return embeddings (M, D) of M texts as a state holds them, if they are the model's.
+
+        Raises:
+            ValueError: if they are not, as those of another encoder or in another order.
+        """
+        dimension = state.embeddings.shape[1]
+        if given_embeddings.shape[1] != dimension:
+            raise ValueError(
+                f"embeddings must have the model's {dimension} dimensions, got {given_embeddings.shape[1]}."
+            )
+        embeddings = comparable(self.model, given_embeddings)
+        if other := self._difference(texts, embeddings, "unknown"):
+            raise ValueError(
+                f"embeddings must be those of the model, got others ({other}): give those of model.encode_document for "
+                "these documents, in their order."
+            )
+        return embeddings
+
+    def _check_kept(self, state: SearchState, rows: Numbers) -> None:
+        """Check that the encoder gives the longest of the passages that stay, (R,), their embeddings again.
+
+        Raises:
+            ValueError: if it is another encoder.
+        """
+        longest = rows[np.argsort(-np.ptp(state.passages.spans[rows], axis=1), kind="stable")[:_COMPARED]]
+        if other := self._difference(_passage_texts(state, longest), state.embeddings[longest], state.encoder.dtype):
+            raise ValueError(
+                f"model must be the encoder that made the search, got another ({other}): make the search again from "
+                "its documents."
+            )
+
+    def _difference(self, texts: Sequence[str], embeddings: Floats, dtype: str) -> str | None:
+        """Return how far the encoder's embeddings of the longest of N texts are from these (N, D), in words.
+
+        None if it made them, in the precision ``dtype``.
+        """
         longest = sorted(range(len(texts)), key=lambda i: -len(texts[i]))[:_COMPARED]
         if not longest:
-            return
+            return None
         compared = [texts[i] for i in longest]
         encoded = encode_as(self.model, "document", compared, convert_to_tensor=True, show_progress_bar=False)
-        dtypes = dtype, str(encoded.dtype).removeprefix("torch.")
         again = torch.from_numpy(comparable(self.model, encoded))
-        if other := embedding_difference(torch.from_numpy(embeddings[longest]), again, *dtypes):
-            must = "be those of the model" if argument == "embeddings" else "be the encoder that made the search"
-            raise ValueError(f"{argument} must {must}, got others ({other}): {remedy}.")
+        dtypes = dtype, str(encoded.dtype).removeprefix("torch.")
+        return embedding_difference(torch.from_numpy(embeddings[longest]), again, *dtypes)
 
     def _bm25_of(self, state: SearchState) -> BM25:
-        with self._locks.making:  # by one thread, when it is first needed; the others wait for it
+        """Return BM25 of a state, made when it is first needed: by one thread, for which the others wait."""
+        with self._locks.making:
             return state.words.bm25
 
     def _embed(self, role: Role, texts: Sequence[str]) -> Floats:
@@ -588,22 +620,22 @@ class HybridSearch:
         earlier = state.weight
         weight = earlier if wanted is None else replace(wanted, share=earlier.share)
         total = len(state.documents)
-        is_old = wanted is not None or not weight.value or total >= 2 * weight.documents
+        is_old = wanted is not None or not weight.value or total >= 2 * weight.document_count
         if weight.source != "given" and total and is_old:
             queries = weight.queries or queries_from_documents([document.full_text for document in state.documents])
             embedded = self._embed("query", queries)
             value = hybrid_weight(
                 self._bm25_of(state), queries, embedded, state.embeddings, weight.share, state.passages
             )
-            weight = replace(weight, value=value, documents=total)
-            if earlier.documents and value != earlier.value:
+            weight = replace(weight, value=value, document_count=total)
+            if earlier.document_count and value != earlier.value:
                 logger.warning(
                     "BM25 has the weight %.4g from now on, found from %s of %s documents; it was %.4g, of %s.",
                     value,
                     "queries" if weight.queries else "sentences",
                     f"{total:,}",
                     earlier.value,
-                    f"{earlier.documents:,}",
+                    f"{earlier.document_count:,}",
                 )
         return state if weight == earlier else replace(state, weight=weight, version=new_version())
 

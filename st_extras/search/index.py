@@ -64,14 +64,14 @@ class Weight:
         source: "given", or found from "queries" or from sentences of the "documents".
         share: how far the scores of BM25 spread after weighting, relative to the encoder's.
         queries: those that it was found from, if they were given.
-        documents: how many there were when it was found.
+        document_count: how many documents there were when it was found.
     """
 
     value: float = 0.0
     source: WeightSource = "documents"
     share: float = BM25_SHARE
     queries: tuple[str, ...] = ()
-    documents: int = 0
+    document_count: int = 0
 
 
 def new_version() -> str:
@@ -191,7 +191,11 @@ def transaction(path: Path, *, may_be_new: bool = False, write: bool = True) -> 
         found = "a folder" if path.is_dir() else "no file"
         raise ValueError(f"path must be an index that HybridSearch.save wrote, got {str(path)!r}, {found}.")
     uri = f"{path.absolute().as_uri()}?mode={'rwc' if may_be_new else 'rw'}"  # a write-protected file is only read
-    with _errors_of(path), closing(sqlite3.connect(uri, uri=True, timeout=WAIT, isolation_level=None)) as file:
+    with (
+        _without_empty_file(path),
+        _errors_of(path),
+        closing(sqlite3.connect(uri, uri=True, timeout=WAIT, isolation_level=None)) as file,
+    ):
         file.execute("PRAGMA trusted_schema = OFF")
         file.execute("PRAGMA foreign_keys = ON")
         file.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -200,6 +204,18 @@ def transaction(path: Path, *, may_be_new: bool = False, write: bool = True) -> 
                 file.execute(statement)
         yield file
         file.execute("COMMIT")
+
+
+@contextmanager
+def _without_empty_file(path: Path) -> Iterator[None]:
+    """Remove a file that was made and stayed empty because of an error."""
+    existed = path.exists()
+    try:
+        yield
+    except BaseException:
+        if not existed and path.exists() and not path.stat().st_size:
+            path.unlink()
+        raise
 
 
 @contextmanager
@@ -289,9 +305,8 @@ def write_change(file: sqlite3.Connection, before: SearchState, kept: NDArray[np
 
 def _insert(file: sqlite3.Connection, state: SearchState, first: int, first_word: int) -> None:
     """Insert the documents of a state from ``first`` on, and its words from ``first_word`` on."""
-    file.executemany(
-        "INSERT INTO words VALUES (?, ?)", enumerate(islice(state.words.vocabulary, first_word, None), start=first_word)
-    )
+    words = islice(state.words.vocabulary, first_word, state.words.counts.shape[1])  # not those of a change that failed
+    file.executemany("INSERT INTO words VALUES (?, ?)", enumerate(words, start=first_word))
     (last,) = file.execute("SELECT coalesce(max(number), 0) FROM documents").fetchone()
     new = state.documents[first:]
     numbers = range(last + 1, last + 1 + len(new))
@@ -330,7 +345,7 @@ def _write_search(file: sqlite3.Connection, state: SearchState) -> None:
         weight.source,
         weight.share,
         json.dumps(weight.queries),
-        weight.documents,
+        weight.document_count,
     )
     file.execute("DELETE FROM search")
     file.execute(f"INSERT INTO search VALUES ({', '.join('?' * len(row))})", row)
@@ -397,13 +412,13 @@ def _read_documents(
     """Return the numbers (N,) of the documents in the file, the documents, and the counts and columns of words."""
     numbers: list[int] = []
     documents: list[Document] = []
-    blocks, sizes = [np.empty((0, 2), dtype=np.int32)], [0]
-    for rows in _blocks(file, "SELECT number, words, id, title, text FROM documents ORDER BY number"):
-        numbers += [row[0] for row in rows]
-        documents += [Document(*row[2:]) for row in rows]
-        sizes += [len(row[1]) // 8 for row in rows]
-        blocks.append(np.frombuffer(b"".join(row[1] for row in rows), dtype=np.int32).reshape(-1, 2))
-    columns, counts = map(np.ascontiguousarray, np.concatenate(blocks).T)
+    pairs, sizes = [np.empty((0, 2), dtype=np.int32)], [0]
+    for block in _blocks(file, "SELECT number, words, id, title, text FROM documents ORDER BY number"):
+        numbers += [number for number, *_ in block]
+        documents += [Document(*document) for _, _, *document in block]
+        sizes += [len(blob) // 8 for _, blob, *_ in block]
+        pairs.append(np.frombuffer(b"".join(blob for _, blob, *_ in block), dtype=np.int32).reshape(-1, 2))
+    columns, counts = map(np.ascontiguousarray, np.concatenate(pairs).T)
     vocabulary = {word: number for number, word in file.execute("SELECT number, word FROM words ORDER BY number")}
     if [*vocabulary.values()] != [*range(len(vocabulary))] or sum(sizes) != len(columns):
         raise ValueError("words")
@@ -419,13 +434,13 @@ def _read_passages(file: sqlite3.Connection, numbers: NDArray[np.int64], dimensi
     of_documents, spans = np.empty(total, dtype=np.int64), np.empty((total, 2), dtype=np.int32)
     embeddings = np.empty((total, dimension), dtype=np.float32)
     row = 0
-    for rows in _blocks(file, "SELECT document, start, stop, embedding FROM passages ORDER BY number"):
-        if {len(blob) for *_, blob in rows} != {4 * dimension}:
+    for block in _blocks(file, "SELECT document, start, stop, embedding FROM passages ORDER BY number"):
+        if {len(blob) for *_, blob in block} != {4 * dimension}:
             raise ValueError("an embedding of another size")
-        end = row + len(rows)
-        embeddings[row:end] = np.frombuffer(b"".join(blob for *_, blob in rows), np.float32).reshape(-1, dimension)
-        of_documents[row:end] = [document for document, *_ in rows]
-        spans[row:end] = [span for _, *span, _ in rows]
+        end = row + len(block)
+        embeddings[row:end] = np.frombuffer(b"".join(blob for *_, blob in block), np.float32).reshape(-1, dimension)
+        of_documents[row:end] = [number for number, *_ in block]
+        spans[row:end] = [span for _, *span, _ in block]
         row = end
     first = np.append(np.searchsorted(of_documents, numbers), total).astype(np.int64)
     if (np.diff(of_documents) < 0).any() or not np.array_equal(np.unique(of_documents), numbers):
@@ -436,5 +451,6 @@ def _read_passages(file: sqlite3.Connection, numbers: NDArray[np.int64], dimensi
 
 
 def _blocks(file: sqlite3.Connection, query: str) -> Iterable[list[Any]]:
+    """Yield the rows that a query finds, some at a time, which bounds the memory."""
     found = file.execute(query)
     return iter(lambda: found.fetchmany(_ROWS), [])

@@ -11,11 +11,17 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from st_extras.encoders import prompts
 from st_extras.evaluation.reporting import bootstrap_interval
-from st_extras.evaluation.retrieval import RetrievalEvaluator, compare_retrieval, fuse_ranks
+from st_extras.evaluation.retrieval import (
+    RetrievalEvaluator,
+    compare_retrieval,
+    comparison_rows,
+    fuse_ranks,
+)
 from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.search import HybridSearch
 from st_extras.text.term_weights import BM25, bm25_weight
 from tests.fixtures import SENTENCES
+from tests.helpers import count_rows
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 DOCUMENTS = {f"d{i}": f"{WORDS[i % 31]} {WORDS[(7 * i + 3) % 31]} {WORDS[(5 * i) % 29]}" for i in range(130)}
@@ -108,6 +114,77 @@ def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
     assert list(compare_retrieval(SEARCH, [("a", encoder)], bm25=False).rows) == ["a"]
     with pytest.raises(ValueError, match=r"^models must"):
         compare_retrieval(SEARCH, [("a", encoder)] * 2, bm25=False)
+
+
+def test_any_row_is_the_baseline(encoder, make_encoder):
+    models = [("a", encoder), ("b", make_encoder(seed=1))]
+    rows = comparison_rows(["a", "b"])
+    plain = compare_retrieval(SEARCH, models).rows
+    assert list(plain) == rows
+    assert list(compare_retrieval(SEARCH, models, bm25=False).rows) == comparison_rows(["a", "b"], bm25=False)
+    for baseline in rows:
+        found = compare_retrieval(SEARCH, models, baseline=baseline).rows
+        assert list(found) == [baseline, *(row for row in rows if row != baseline)]
+        assert (found[baseline]["difference"], found[baseline]["low"]) == (0, 0)
+        for row in rows:
+            assert found[row]["ndcg@10"] == plain[row]["ndcg@10"]
+            change = plain[row]["ndcg@10"] - plain[baseline]["ndcg@10"]
+            assert found[row]["difference"] == pytest.approx(change)
+    names = [*compare_retrieval(SEARCH, models, baseline="bm25").rows]
+    assert names == ["BM25", *rows[:-1]]
+    with pytest.raises(ValueError, match=r"^baseline must be one of 'a', 'a \+ BM25', 'a and BM25, RRF'.*, got 'c'"):
+        compare_retrieval(SEARCH, models, baseline="c")
+    with pytest.raises(ValueError, match=r"^bm25 must be True"):
+        compare_retrieval(SEARCH, models, baseline="bm25", bm25=False)
+
+
+def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_encoder):
+    """The rows are those without one; the second time, queries alone are encoded."""
+    task = replace(SEARCH, documents={**DOCUMENTS, "long": " ".join(DOCUMENTS.values())})
+    path = tmp_path / "index.sqlite"
+    expected = compare_retrieval(task, [("a", encoder)], passages=8).rows
+    texts = [QUERIES[key] for key in RELEVANT]
+    for encoded in (None, len(texts) + 2):
+        with count_rows(encoder) as rows:
+            found = compare_retrieval(task, [("a", encoder)], passages=8, index=path).rows
+        assert encoded is None or sum(rows) == encoded, "queries, and probes of the encoder"
+        for row, metrics in expected.items():
+            assert found[row] == pytest.approx(metrics, abs=1e-6), row
+    search = HybridSearch.open(path, encoder)
+    assert (search.weight_source, search.passages) == ("queries", 8)
+    search.update(search.documents, bm25_weight=100.0)
+    found = compare_retrieval(task, [("a", encoder)], passages=8, index=path).rows
+    hybrid, words = (found[row]["ndcg@10"] for row in ("a + BM25", "BM25"))
+    assert expected["a + BM25"]["ndcg@10"] != hybrid == pytest.approx(words, abs=0.02)
+    before = path.read_bytes()
+    for settings, named in (
+        ({"language": "english"}, "language must be that of the index"),
+        ({"passages": 9}, "passages must be those of the index"),
+        ({"query_prompt": "a "}, "options: each must be one of 'batch_size', 'show_progress_bar'"),
+    ):
+        with pytest.raises(ValueError, match=f"^{named}"):
+            compare_retrieval(task, [("a", encoder)], index=path, **settings)
+    for models, documents, named in (
+        ([("a", encoder)], DOCUMENTS, "index must be of the documents of the task"),
+        ([("a", encoder), ("b", encoder)], task.documents, "index must be None with several encoders"),
+        ([("a", make_encoder(seed=1))], task.documents, "model must be the encoder"),
+    ):
+        with pytest.raises(ValueError, match=f"^{named}"):
+            compare_retrieval(replace(task, documents=documents), models, index=path)
+    assert path.read_bytes() == before, "what a user indexed stays"
+
+
+def test_an_index_with_titles_serves_too(encoder, tmp_path):
+    parts = {key: text.partition(" ") for key, text in DOCUMENTS.items()}
+    rows = [{"_id": key, "title": title, "text": text} for key, (title, _, text) in parts.items()]
+    HybridSearch(encoder, rows[::-1], queries=[QUERIES[key] for key in RELEVANT]).save(tmp_path / "index.sqlite")
+    expected = compare_retrieval(SEARCH, [("a", encoder)]).rows
+    found = compare_retrieval(SEARCH, [("a", encoder)], index=tmp_path / "index.sqlite").rows
+    for row, metrics in expected.items():
+        assert found[row] == pytest.approx(metrics, abs=1e-6), row
+    blank = replace(SEARCH, documents={"blank": " ", **DOCUMENTS})
+    rows = compare_retrieval(blank, [("a", encoder)], index=tmp_path / "index.sqlite").rows
+    assert rows["a"] == pytest.approx(expected["a"], abs=1e-6), "what has no text is not found"
 
 
 def test_long_documents_count_by_their_best_passage_as_search_finds_them(encoder, caplog):

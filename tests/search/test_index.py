@@ -105,10 +105,25 @@ def test_nothing_is_written_when_a_change_fails(search, path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             change_it()
         assert opened.ids == [*BEFORE]
-    assert path.read_bytes() == before
+    with pytest.raises(KeyboardInterrupt):
+        other.save(path.with_name("new.sqlite"))
+    assert (path.read_bytes(), [file.name for file in path.parent.iterdir()]) == (before, [path.name])
     monkeypatch.undo()
     opened.update(after())
     assert_new(HybridSearch.open(path, search.model), after())
+
+
+def test_words_of_a_change_that_failed_are_not_in_the_way(search, path, monkeypatch):
+    monkeypatch.setattr(index, "_write_search", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        search.add({"failed": "words that nobody knew"})
+    monkeypatch.undo()
+    search.save(path.with_name("other.sqlite"))
+    search.add({"new": "further words that nobody knew"})
+    for document in ("a cat", "the last one"):
+        search.add({"last": document})
+        opened = HybridSearch.open(path.with_name("other.sqlite"), search.model)
+        assert_new(opened, {**BEFORE, "new": "further words that nobody knew", "last": document})
 
 
 def test_words_that_are_compared_in_another_way_are_counted_again(search, path, monkeypatch):
