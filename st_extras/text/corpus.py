@@ -206,12 +206,13 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
             * a file: text with a sentence per line (any name), .md (a file is one text), .jsonl (.ndjson), .csv or
               .tsv, also with .gz, .bz2 or .xz; .parquet; .json (a list of objects, or one a line), which is read whole;
               in upper or lower case. The first row of a .csv or .tsv file names the columns. Fields of .csv files are
-              separated by commas, semicolons or tabs; quotes of a .tsv file enclose fields if all of it can be read so
-              and one of them holds a quote, a tab or a line end;
+              separated by commas, semicolons, tabs or bars: whichever gives the column. Quotes of a .tsv file enclose
+              fields if all of it can be read so and one of them holds a quote, a tab or a line end. The title of a .md
+              file, in its YAML front matter or else its first heading, stands before the text;
             * a folder, which stands for all .txt, .md, .jsonl, .csv, .tsv (also .gz) or .parquet files in it and below
               it, in the order of their names; they must be of one kind. Hidden files, copies such as ``a.txt~`` and
-              folders of encoders are not read, and ``a.txt`` beside ``a.txt.gz`` is refused. Or a folder in BEIR's
-              layout, which stands for its documents;
+              folders of encoders are not read; the log has the number of files that are not. ``a.txt`` beside
+              ``a.txt.gz`` is refused. Or a folder in BEIR's layout, which stands for its documents;
             * a pattern of files, such as ``data/*.parquet`` or ``data/**/*.txt``; again of one kind;
             * a data set id, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split`` (the default
               split is train): downloaded once into the cache of ``datasets``;

@@ -19,12 +19,12 @@ class Page(NamedTuple):
     """What a Markdown file holds.
 
     Attributes:
-        id: as its front matter has it; None without one.
+        id: of its front matter; "" without one.
         title: of its front matter, otherwise its first heading; "" without any.
         text: the rest, without the front matter and the heading that is the title.
     """
 
-    id: str | None
+    id: str
     title: str
     text: str
 
@@ -40,7 +40,7 @@ def parse_markdown(content: str) -> Page:
     heading, rest = _split_heading(body)
     if not title or title == heading:
         title, body = heading, rest
-    return Page(front.get("id", "").strip() or None, title, body)
+    return Page(front.get("id", "").strip(), title, body)
 
 
 def _split_front_matter(content: str) -> tuple[dict[str, str], str]:

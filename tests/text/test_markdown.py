@@ -76,6 +76,7 @@ def test_title_and_text_of_a_markdown_file(tmp_path, content, title, text):
         ("1.10", "1.10"),
         ("no", "no"),
         ("", None),
+        ('"  "', None),
         ("[a]", None),
         ("2020-01-01",) * 2,
     ],

@@ -340,6 +340,8 @@ def test_a_chosen_column_decides_the_separator(tmp_path):
         read_sentences(path, column="text")
     path = write(tmp_path / "b.csv", "a;b;c;d,label,text\n1;2,x,one\n")
     assert load_labeled_texts(path).labels == ["x"], "two wanted columns, though semicolons give more"
+    path = write(tmp_path / "c.csv", 'id;title;x,text\n1;2;3,"one, two"\n')
+    assert read_sentences(path) == ["one, two"], "the column that is needed, not two that are optional"
 
 
 def test_other_tables_take_the_same_separators(tmp_path):
