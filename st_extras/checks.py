@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 _LONGEST_SHOWN = 80
 
 
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Return a number with what is counted: "1 document", "2,000 documents"."""
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
+
+
 def shown(value: Any) -> str:
     """Return ``repr(value)`` on one line for a message, shortened to 80 characters."""
     try:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from st_extras.checks import check_finite, shown
+from st_extras.checks import check_finite, counted, shown
 
 ROUNDING = 1e-6
 """Similarities that differ by less are equal: the rounding of float32, in batches of other sizes."""
@@ -47,12 +47,14 @@ def check_pairs(
     if len(pairs) != len(scores) or len(set(scores)) < 2:
         raise ValueError(
             "pairs and scores must be at least two pairs and one score for each, not all equal, "
-            f"got {len(pairs)} pairs, {len(scores)} scores, {len(set(scores))} distinct."
+            f"got {counted(len(pairs), 'pair')}, {counted(len(scores), 'score')}, {len(set(scores))} distinct."
         )
     if groups is None:
         return pairs, scores
     if len(groups) != len(scores):
-        raise ValueError(f"groups must be one for each pair, got {len(groups)} groups for {len(scores)} pairs.")
+        raise ValueError(
+            f"groups must be one for each pair, got {counted(len(groups), 'group')} for {counted(len(scores), 'pair')}."
+        )
     by_group: dict[object, set[float]] = {}
     for group, score in zip(groups, scores, strict=True):
         by_group.setdefault(group, set()).add(score)

@@ -27,9 +27,8 @@ def adapt(
     max_general_loss: Annotated[
         float | None,
         typer.Option(
-            help="Points that it may lose on pairs of general English (Spearman x 100); with more of them it gains "
-            "more on your text. 0.5 for one encoder that serves everything; inf, any loss, for this text alone. "
-            "Default: 2, and inf for a raw encoder (mean cosine above 0.7).",
+            help="Points that it may lose on pairs of general English, such as 0.5 or inf; default: 2, and inf for a "
+            "raw encoder.",
         ),
     ] = None,
     strength: Annotated[

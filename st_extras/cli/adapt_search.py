@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from st_extras.checks import counted
 from st_extras.cli import options
 from st_extras.cli.adapt import print_candidates, print_choice, texts_used
 from st_extras.cli.console import print_json, print_line, shows_bars
@@ -40,12 +41,12 @@ def adapt_search(
     queries: Annotated[
         list[str] | None,
         typer.Option(
-            help="File of queries, one a line or in a table; repeatable; default: those of a folder in BEIR's layout, "
-            "else made from the documents."
+            help="File of queries; repeatable; default: those of a folder in BEIR's layout, or sentences of the "
+            "documents."
         ),
     ] = None,
     keep_index: Annotated[
-        bool, typer.Option("--keep-index", help="Change queries alone; stored embeddings of documents stay valid.")
+        bool, typer.Option("--keep-index", help="Change queries alone: stored embeddings of documents stay valid.")
     ] = False,
     retrieval: Annotated[
         str | None, typer.Option(help="Folder of judged queries (BEIR's layout) to choose by; default: BM25.")
@@ -157,4 +158,4 @@ def _documents_line(adapted: Adaptation[SearchDetails]) -> str:
     """Return documents and queries in a sentence."""
     texts, details = adapted.texts, adapted.details
     made = " made from them" if details.made_from_documents else ""
-    return f"Documents: {texts_used(texts)}; {details.queries:,} queries{made}."
+    return f"Documents: {texts_used(texts)}; {counted(details.queries, 'query', 'queries')}{made}."

@@ -91,11 +91,6 @@ def one_line(error: BaseException) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def counted(count: int, singular: str, plural: str = "") -> str:
-    """Return a number with what is counted: "1 document", "2,000 documents"."""
-    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
-
-
 def threshold_line(moved: MovedThreshold, before: str, after: str) -> str:
     """Return where a threshold moves, in a sentence; ``before`` and ``after`` say of what it is."""
     old = f"{moved.before:.2f}" if moved.before == round(moved.before, 2) else f"{moved.before:g}"

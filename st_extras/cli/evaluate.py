@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from st_extras.checks import check_interval
+from st_extras.checks import check_interval, counted
 from st_extras.cli import options
 from st_extras.cli.console import (
-    counted,
     one_line,
     print_json,
     print_line,
@@ -57,7 +56,7 @@ def evaluate(
     encoder: Annotated[
         list[str],
         typer.Argument(
-            help='Folders or hub ids of encoders, plain or refined, or "demo"; the others are compared with the first.',
+            help='Encoders: folders, hub ids or "demo"; the others are compared with the first.',
             callback=options.find_encoders,
         ),
     ],
@@ -67,14 +66,14 @@ def evaluate(
     retrieval: Annotated[
         str | None,
         typer.Option(
-            help="Folder of a search collection in BEIR's layout (corpus, queries, qrels); with --judged, documents.",
+            help="Search collection: a folder in BEIR's layout, or with --judged the documents.",
             rich_help_panel=options.SEARCH,
         ),
     ] = None,
     judged: Annotated[
         str | None,
         typer.Option(
-            help="Table of judged queries for the documents in --retrieval, which need ids: columns query, id, grade.",
+            help="--retrieval: table of judged queries, with columns query, id, grade.",
             rich_help_panel=options.SEARCH,
         ),
     ] = None,
@@ -128,7 +127,7 @@ def evaluate(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="--text: cosine of the encoder before; the one that as many pairs exceed with the others is printed.",
+            help="--text: your threshold on cosines with the encoder before; where it moves is printed.",
             rich_help_panel=options.TEXT,
         ),
     ] = None,
@@ -149,10 +148,6 @@ def evaluate(
             help="All pairs of a set at once, or the weighted mean over its subsets.", rich_help_panel=options.PAIRS
         ),
     ] = "all",
-    layers: Annotated[
-        int | None,
-        typer.Option(help="Cut the first encoder to its first N layers.", min=1, rich_help_panel=options.ENCODER),
-    ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -168,7 +163,7 @@ def evaluate(
     """
     bar = shows_bars(quiet, as_json)
     _check_data(context)
-    models = _load_each(encoder if before is None else [before, *encoder], layers, bar)
+    models = _load_each(encoder if before is None else [before, *encoder], bar)
     if retrieval is not None:
         if index is not None and len(encoder) > 1:
             raise ValueError(f"--index needs one encoder, whose documents it keeps, got {len(encoder)}.")
@@ -405,15 +400,12 @@ def _write_ranks(file: Path, found: RetrievalComparison) -> None:
         rows.writerows(zip(found.queries, *found.ranks.values(), strict=True))
 
 
-def _load_each(encoders: Sequence[str], layers: int | None, bar: bool) -> Models:
+def _load_each(encoders: Sequence[str], bar: bool) -> Models:
     """Yield each name with its encoder; with progress bars, print whose the next one is."""
     from st_extras.modules import load
 
-    for number, name in enumerate(encoders):
-        cut = layers if number == 0 else None
-        if cut is not None:
-            options.refuse_refined(name)
-        model = load(name, layers=cut)
+    for name in encoders:
+        model = load(name)
         if bar and len(encoders) > 1:
             print_line(f"Encoding with {name}", to_stderr=True)
         yield name, model

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from st_extras.checks import check_choice, shown
+from st_extras.checks import check_choice, counted, shown
 from st_extras.cli import options
 from st_extras.cli.console import print_line
 
@@ -89,7 +89,7 @@ def training_rows(
     masking = PhraseMasking(extractor, mask_token=model.tokenizer.mask_token, **given)
     rows = masking.dataset(sentences)
     print_line(
-        f"{len(rows)} phrases; {masking.skipped} of {len(sentences)} sentences have none and are left out.",
+        f"{counted(len(rows), 'phrase')}; sentences without one: {masking.skipped:,} of {len(sentences):,}, left out.",
         to_stderr=True,
     )
     return rows

@@ -53,8 +53,8 @@ class Command(TyperCommand):
                 for name in [value] if isinstance(value, str) else value:
                     if any(place.samefile(path) for place in _places(name)):
                         raise ValueError(
-                            f"{_shown_name(output)} must not be {_shown_name(read)} or a folder around it, got "
-                            f"{str(path)!r}, and {name!r} which it reads: give another place to write to."
+                            f"{_shown_name(output)} must not replace what {_shown_name(read)} reads, {name!r}, got "
+                            f"{str(path)!r}: write to another place."
                         )
         return super().invoke(ctx)
 
@@ -231,23 +231,26 @@ AnyEncoder = Annotated[
 Text = Annotated[
     list[str],
     typer.Argument(
-        help="Files (.txt, .md, .jsonl, .csv, .tsv, .parquet, .json; also .gz), folders, patterns, data set ids or "
-        "hf:// paths.",
+        help="Files (.txt, .md, .jsonl, .csv, .tsv, .parquet, .json; also .gz), folders, patterns or data set ids.",
         callback=find_texts,
     ),
 ]
 Column = Annotated[
     str | None,
-    typer.Option(help="Column to read, of all but .txt files; default: the one with text.", rich_help_panel=TEXT),
+    typer.Option(help="Column to read; default: the one with text.", rich_help_panel=TEXT),
 ]
 QueryColumn = Annotated[
     str | None,
-    typer.Option(help="Column of the queries, if they are in a table of --queries.", rich_help_panel=TEXT),
+    typer.Option(help="Column of the queries in a table of --queries.", rich_help_panel=TEXT),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to save to.")]
 Overwrite = Annotated[
     bool,
-    typer.Option("--overwrite", help="Replace an earlier result, discard an interrupted run.", rich_help_panel=RUNNING),
+    typer.Option(
+        "--overwrite",
+        help="Replace an earlier result, edited or not.",
+        rich_help_panel=RUNNING,
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Hide progress bars; implied by --json.", rich_help_panel=RUNNING)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.", rich_help_panel=RUNNING)]
@@ -282,26 +285,24 @@ Prompt = Annotated[
 Sts = Annotated[
     str,
     typer.Option(
-        help='STS sets: folder, "hub", or a table of yours with columns score, sentence1, sentence2.',
+        help='Graded pairs: a table with columns score, sentence1, sentence2, a folder of STS sets, or "hub".',
         rich_help_panel=PAIRS,
     ),
 ]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
-        help="Name of an STS set; repeatable; default: the seven test sets, or the one of a single file.",
+        help="--sts: name of a set; repeatable; default: the seven test sets.",
         rich_help_panel=PAIRS,
     ),
 ]
 DevSet = Annotated[
     str | None,
-    typer.Option(help="Name of the labelled set to choose by; default: that of a single file, else stsb_dev."),
+    typer.Option(help="--dev: name of the set; default: that of a single file, else stsb_dev."),
 ]
 Labeled = Annotated[
     str | None,
-    typer.Option(
-        help="File of texts and labels (.tsv, .csv, .jsonl, also .gz; .json, .parquet).", rich_help_panel=LABELS
-    ),
+    typer.Option(help="Table of texts and labels.", rich_help_panel=LABELS),
 ]
 TextColumn = Annotated[
     str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.", rich_help_panel=LABELS)
@@ -316,8 +317,7 @@ Language = Annotated[
 Passages = Annotated[
     int | None,
     typer.Option(
-        help="Cut documents that the encoder would not read whole into passages of N words (default: 110); the best "
-        "one counts. 0: they stay whole.",
+        help="Words of a passage, of documents too long for the encoder; 0: they stay whole; default: 110.",
         min=0,
         rich_help_panel=SEARCH,
     ),
@@ -339,7 +339,7 @@ DocumentPrompt = Annotated[
 
 Threshold = Annotated[
     float | None,
-    typer.Option(help="A cosine that is your threshold before: print the one that as many pairs exceed now."),
+    typer.Option(help="A cosine that is your threshold before: the one that as many pairs exceed now is printed."),
 ]
 Limit = Annotated[int, typer.Option(help="Use at most N texts, sampled at random.", rich_help_panel=TEXT)]
 Minutes = Annotated[

@@ -17,8 +17,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from st_extras.checks import counted
 from st_extras.cli import options
-from st_extras.cli.console import counted, print_json, print_line, shows_bars, table_console
+from st_extras.cli.console import print_json, print_line, shows_bars, table_console
 
 if TYPE_CHECKING:
     from st_extras.search import Hit, HybridSearch
@@ -39,8 +40,8 @@ def search(
     documents: Annotated[
         str,
         typer.Argument(
-            help="What to search: a file (.txt, .md, .jsonl, .csv, .tsv, .parquet, .json; also .gz), a folder (also in "
-            "BEIR's layout), a pattern or a data set id."
+            help="What to search: a file (.txt, .md, .jsonl, .csv, .tsv, .parquet, .json; also .gz), a folder, a "
+            "pattern or a data set id."
         ),
     ],
     query: Annotated[
@@ -55,16 +56,14 @@ def search(
     index: Annotated[
         Path | None,
         typer.Option(
-            help="File that keeps what was encoded, such as my-index.sqlite: the next search of these documents starts "
-            "at once, and only new and changed documents are encoded."
+            help="File that keeps what was encoded, such as my-index.sqlite: then only new and changed documents are "
+            "encoded."
         ),
     ] = None,
     bm25_weight: Annotated[
         float | None,
         typer.Option(
-            help=f"Weight of BM25 beside the encoder, such as adapt-search prints; default: found from --queries if "
-            f"they are {_FEWEST_QUERIES} or more, else that of --index, else from the queries of a folder in BEIR's "
-            "layout, else from sentences of the documents.",
+            help="Weight of BM25 beside the encoder; default: that of --index, or found from queries or documents.",
             min=0,
         ),
     ] = None,

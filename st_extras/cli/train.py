@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from st_extras.checks import shown
+from st_extras.checks import counted, shown
 from st_extras.cli import objectives, options
-from st_extras.cli.console import counted, print_line, print_result, shows_bars, speaks
+from st_extras.cli.console import print_line, print_result, shows_bars, speaks
 from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ def train(
     trainer: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=VALUE, a field of SentenceTransformerTrainingArguments such as num_train_epochs=3, bf16=true or "
-            "gradient_checkpointing=true, or loss_learning_rate, patience (evaluations without improvement) or lora "
-            "(rank of adapters; try 16); repeatable.",
+            help="NAME=VALUE: a field of SentenceTransformerTrainingArguments, or loss_learning_rate, patience, lora; "
+            "repeatable.",
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Sentences per step.", min=1)] = 64,

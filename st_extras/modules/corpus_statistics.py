@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_rows
+from st_extras.checks import check_rows, counted
 from st_extras.modules import pipeline
 
 MIN_RELATIVE_VARIANCE = 1e-10
@@ -73,7 +73,8 @@ class CorpusStatistics:
         """
         if not self.varies:
             raise ValueError(
-                f"sentences must have at least two different embeddings to fit on, got {self.count} sentences without."
+                "sentences must have at least two different embeddings to fit on, got "
+                f"{counted(self.count, 'sentence')} without."
             )
         variances, directions = torch.linalg.eigh(self.scatter / (self.count - 1))
         return variances.flip(0), directions.flip(1)

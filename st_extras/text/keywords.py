@@ -24,6 +24,7 @@ from st_extras.checks import (
     check_interval,
     check_not_negative,
     check_strings,
+    counted,
     shown,
 )
 from st_extras.text.corpus import iterate_sentences
@@ -175,7 +176,7 @@ class TfidfKeywords:
             count += 1
             counts.update(dict.fromkeys(find_all_words(sentence.lower()), 1))
         if not counts:
-            raise ValueError(f"corpus must hold sentences with words, got {count} sentences without one.")
+            raise ValueError(f"corpus must hold sentences with words, got {counted(count, 'sentence')} without one.")
         values = np.log((count + 1.0) / (np.fromiter(counts.values(), dtype=np.float64) + 1.0)) + 1.0
         extractor.idf = dict(zip(counts, values.tolist(), strict=True))
         extractor.unseen_idf = math.log(1 + count) + 1

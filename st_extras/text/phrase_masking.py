@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from st_extras.checks import check_choice, check_count
+from st_extras.checks import check_choice, check_count, counted
 from st_extras.text.corpus import check_sentence, iterate_sentences
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
 from st_extras.text.words import MAX_TOP_K, Span, WordFinder, split_at_words, word_spans
@@ -122,7 +122,8 @@ class PhraseMasking:
         )
         if len(rows) == 0 or "_source" not in rows.column_names:
             raise ValueError(
-                f"sentences must hold a sentence with a phrase to mask, got {len(given)} sentences without one."
+                "sentences must hold a sentence with a phrase to mask, got "
+                f"{counted(len(given), 'sentence')} without one."
             )
         self.skipped += len(given) - len(rows.unique("_source"))
         self._check_masked(rows["masked"])

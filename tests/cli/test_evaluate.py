@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from st_extras.encoders.loading import load_encoder
-from st_extras.evaluation import LabeledTextEvaluator, compare_retrieval, load_judged, load_retrieval, sts_evaluator
+from st_extras.evaluation import LabeledTextEvaluator, compare_retrieval, load_retrieval, sts_evaluator
 from st_extras.evaluation.paired import compare_labeled
 from st_extras.modules import SIFPooling
 from tests.fixtures import SENTENCES
@@ -60,8 +60,6 @@ def test_an_encoder_with_modules_of_this_package(run, inputs):
     words = ("--sts", "STS", "--sets", "sts12", "--json")
     code, _, err = run("evaluate", "refined", *words)
     assert code == 0, err
-    code, _, err = run("evaluate", "refined", *words, "--layers", "1")
-    assert (code, "encoder must be without post-processing of this package" in err) == (2, True), err
 
 
 @pytest.mark.slow
@@ -144,15 +142,3 @@ def test_judgements_that_cannot_be_used(run, text, message):
     Path("judged.tsv").write_text(text)
     code, _, err = run("evaluate", "ENC", "--retrieval", "documents.jsonl", "--judged", "judged.tsv")
     assert (code, message in err) == (2, True), err
-
-
-@pytest.mark.usefixtures("judged")
-def test_the_first_encoder_alone_is_cut_to_its_layers(run, inputs):
-    load_encoder(inputs / "encoder", device="cpu").save("copy")
-    words = ("--retrieval", "documents.jsonl", "--judged", "judged.tsv", "--json")
-    code, out, err = run("evaluate", "ENC", "copy", *words, "--layers", "1")
-    assert code == 0, err
-    whole, cut = (load_encoder(inputs / "encoder", device="cpu", layers=layers) for layers in (None, 1))
-    models = [(str(inputs / "encoder"), cut), ("copy", whole)]
-    expected = compare_retrieval(load_judged("documents.jsonl", "judged.tsv"), models)
-    assert json.loads(out) == {name: percent(row) for name, row in expected.rows.items()}

@@ -171,12 +171,11 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "document_prompt": {},
         "retrieval": {"folder": "F", "task": TASK, "bm25": True, "baseline": None, "language": None},
     },
-    "evaluate enc --retrieval F --judged J --baseline bm25 --language english --layers 1 --ranks r.tsv --index i": {
+    "evaluate enc --retrieval F --judged J --baseline bm25 --language english --ranks r.tsv --index i": {
         "retrieval": {"documents": "F", "task": TASK},
         "judged": {"judged": "J"},
         "baseline": {"baseline": "bm25"},
         "language": {"language": "english"},
-        "layers": {"path": "enc", "layers": 1},
     },
 }
 """Command lines, and what an option becomes that does not arrive under its name: arguments with their values."""
@@ -302,7 +301,7 @@ def calls(run, monkeypatch):
         "st_extras.evaluation.unrelated_pairs:encode_pairs",
         lambda models, **_: UnrelatedPairs(["a"], {name: ["a"] for name, _ in models}),
     )
-    on("st_extras.modules:load", lambda path, layers=None, **_: Model(path, {}))
+    on("st_extras.modules:load", lambda path: Model(path, {}))
     return calls
 
 
