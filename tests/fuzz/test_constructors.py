@@ -41,6 +41,7 @@ _NO_TEXTS = ["what", 5, b"x", [1] * 30, ["\ud800"] * 30, [None] * 30, {"a": 1}, 
 _NO_OBJECTS: dict[str, list[Any]] = {
     "embeddings": _NO_ROWS, "x": _NO_ROWS, "task": [None, "x", {}], "dev": ["x", 5], "models": [[("BM25", None)]],
     "queries": _NO_TEXTS, "documents": [*_NO_TEXTS[:4], [], None],
+    "max_general_loss": [math.nan, -math.inf, 10**400],  # infinity is any loss
 }  # fmt: skip
 """What arguments of these names must refuse."""
 Target = tuple[Callable[..., Any], dict[str, Any], dict[str, list[Any]]]
