@@ -108,7 +108,14 @@ def train(
             rich_help_panel=options.RUNNING,
         ),
     ] = False,
-    overwrite: options.Overwrite = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace an earlier result, edited or not, and discard an interrupted training.",
+            rich_help_panel=options.RUNNING,
+        ),
+    ] = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -145,9 +152,9 @@ def train(
     from st_extras.encoders import load_encoder
     from st_extras.evaluation import STSEvaluator
     from st_extras.training import train_encoder
-    from st_extras.training.checkpoints import check_places
+    from st_extras.training.checkpoints import check_training_output
 
-    check_places(output, resume=resume, overwrite=overwrite)
+    check_training_output(output, resume=resume, overwrite=overwrite)
     settings = objectives.loss_settings(objective, set_ or ())
     arguments = trainer_settings(trainer or ())
     sentences = list(stream)

@@ -26,7 +26,7 @@ _NEEDED = {"trainer_state.json", "optimizer.pt", "scheduler.pt"}
 """Files of a checkpoint without which a resumed training would end with other weights."""
 
 
-def check_places(output: str | PathLike[str], *, resume: bool, overwrite: bool) -> Path:
+def check_training_output(output: str | PathLike[str], *, resume: bool, overwrite: bool) -> Path:
     """Check that a training may save to ``output``, and return the folder of its checkpoints. Nothing is changed.
 
     Of several processes, only the first looks: it may begin to write before another one does.

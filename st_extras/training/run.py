@@ -27,8 +27,8 @@ from st_extras.encoders.loading import check_length
 from st_extras.encoders.structure import check_known, fix_padding_side
 from st_extras.files import replace_folder
 from st_extras.training.checkpoints import (
-    check_places,
     check_same_training,
+    check_training_output,
     keep_checkpoints,
     last_checkpoint,
 )
@@ -174,8 +174,8 @@ def train_encoder(
     refuse_sharding(arguments)
     check_model(model)
     dataset = training_dataset(data)
-    checkpoints = check_places(output, resume=resume, overwrite=overwrite)
-    last = last_checkpoint(checkpoints) if resume else None
+    checkpoints = check_training_output(output, resume=resume, overwrite=overwrite)
+    checkpoint = last_checkpoint(checkpoints) if resume else None  # None: from the start
     set_seed(settings.seed)
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)
@@ -198,7 +198,7 @@ def train_encoder(
             trainer.trained_only = lora is not None
             LossStateCallback.attach(trainer)
             began = time.perf_counter()
-            run_trainer(trainer, loss_module, last, settings.patience)
+            run_trainer(trainer, loss_module, checkpoint, settings.patience)
             if trainer.state.global_step == 0:
                 raise ValueError(f"data must fill at least one batch of {batch_size} different rows, got none.")
             result = _result(trainer, metric, before, time.perf_counter() - began)

@@ -256,7 +256,7 @@ def calls(run, monkeypatch):
     )
     on("st_extras.encoders.loading:with_modules", lambda model, modules: modules)
     on("st_extras.files:check_output")
-    on("st_extras.training.checkpoints:check_places")
+    on("st_extras.training.checkpoints:check_training_output")
     run = SimpleNamespace(best=None, best_step=1, steps=1, seconds=1.0, curve=[])
     on("st_extras.training:train_encoder", lambda model, loss, **_: (loss(model), run)[1])
     for name in LOSSES.values():

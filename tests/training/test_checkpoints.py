@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from st_extras.files import FILES, list_files
-from st_extras.training.checkpoints import RECORD, check_places, keep_checkpoints, last_checkpoint, read_record
+from st_extras.training.checkpoints import RECORD, check_training_output, keep_checkpoints, last_checkpoint, read_record
 from st_extras.training.loss_state import FILE_NAME
 from tests.helpers import write
 
@@ -44,16 +44,16 @@ def test_a_checkpoint_of_the_model_alone_cannot_be_resumed(tmp_path, without):
 def test_an_interrupted_training_is_neither_lost_nor_taken_for_another(tmp_path):
     out, folder = tmp_path / "out", tmp_path / "out.checkpoints"
     with pytest.raises(ValueError, match=r"^resume needs an interrupted training in .*, got none"):
-        check_places(out, resume=True, overwrite=False)
+        check_training_output(out, resume=True, overwrite=False)
     write(folder / f".{RECORD}.1-2.partial", "")  # by a kill while the record was written
-    assert check_places(out, resume=False, overwrite=False) == folder
+    assert check_training_output(out, resume=False, overwrite=False) == folder
     write(folder / RECORD, "{}")
     with pytest.raises(ValueError, match=r"^output must have no interrupted training .* resume=True .* overwrite"):
-        check_places(out, resume=False, overwrite=False)
+        check_training_output(out, resume=False, overwrite=False)
     for options in ({"resume": True, "overwrite": False}, {"resume": False, "overwrite": True}):
-        assert check_places(out, **options) == folder
+        assert check_training_output(out, **options) == folder
     with pytest.raises(ValueError, match=r"^resume must be True or False"):
-        check_places(out, resume="yes", overwrite=False)
+        check_training_output(out, resume="yes", overwrite=False)
 
 
 def test_of_several_processes_the_first_alone_looks(tmp_path, monkeypatch):
@@ -62,7 +62,9 @@ def test_of_several_processes_the_first_alone_looks(tmp_path, monkeypatch):
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
         with pytest.raises(ValueError, match=r"^output must be") if rank == "0" else nullcontext():
-            assert check_places(tmp_path / "out", resume=False, overwrite=False) == tmp_path / "out.checkpoints"
+            assert (
+                check_training_output(tmp_path / "out", resume=False, overwrite=False) == tmp_path / "out.checkpoints"
+            )
 
 
 @pytest.mark.parametrize("name", ["checkpoint-2/model.safetensors", "eval/a.csv", RECORD, "notes.txt", "."])
@@ -71,7 +73,7 @@ def test_a_folder_of_others_is_refused(tmp_path, name):
     write(path, "mine")
     for resume in (True, False):
         with pytest.raises(ValueError, match=r"^(output must have no folder of others|resume needs an interrupted)"):
-            check_places(tmp_path / "out", resume=resume, overwrite=True)
+            check_training_output(tmp_path / "out", resume=resume, overwrite=True)
     assert path.read_text() == "mine"
 
 
