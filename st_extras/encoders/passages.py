@@ -19,7 +19,7 @@ from st_extras.text.words import SPACED_WORD, Span
 
 logger = logging.getLogger(__name__)
 PASSAGE_WORDS = 110
-"""Words of a passage: what search cuts long documents into, unless it is told otherwise."""
+"""Words of a passage: what search cuts long documents into by default."""
 _FEWEST_WORDS, _MOST_WORDS = 4, 10_000  # of a passage
 _FEWEST_TOKENS = 2  # that an encoder must have room for, for each word of a passage
 _COUNTED = 1000  # texts that are tokenized at a time

@@ -238,7 +238,7 @@ def compare_retrieval(
             <st_extras.search.HybridSearch.save>`, so that they are not encoded again; its weight and passages are
             used. It is made if there is none, with a weight from the queries. None: they are encoded.
         **options: prompts, batch_size, truncate_dim and show_progress_bar, as for :class:`RetrievalEvaluator`; with an
-            index, the last and batch_size alone: prompts and dimensions are the encoder's.
+            index, only batch_size and show_progress_bar: prompts and dimensions are the encoder's.
 
     Raises:
         ImportError: if there is a ``language`` and the extra ``search`` is not installed.

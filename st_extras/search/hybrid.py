@@ -114,7 +114,7 @@ class HybridSearch:
     The weight comes from unlabelled queries, see :func:`~st_extras.text.term_weights.bm25_weight`. Use it where words
     matter, such as names, codes and terms that the encoder does not know. Each side suggests its first 100 documents
     (more for a larger ``top_k``; of BM25 those that share a word with the query), and the sum ranks them. What has no
-    text is not found; what has the embedding 0, as a table of words gives to unknown ones, is found by BM25 alone.
+    text is not found; what has the embedding 0, as a table of words gives to unknown ones, is found only by BM25.
 
     A document that the encoder would not read whole is cut into passages, and the best one counts for it; BM25 reads
     whole documents, titles included. Memory holds the texts, their words and an embedding for each passage: 4 bytes
@@ -381,7 +381,7 @@ class HybridSearch:
 
         The search then finds what a new search of all documents with the same weight would find. Another thread may
         search meanwhile: it finds the earlier documents until all is done. A document without text removes the one of
-        its id.
+        its id. A call that is interrupted adds nothing: add very many documents in parts.
 
         Args:
             documents: as for the class, with an id for each: a list of texts would be numbered from 0 again.
@@ -498,7 +498,7 @@ class HybridSearch:
         """
         kept = np.fromiter(map(keeps, state.documents), np.bool_, len(state.documents))
         if stay_whole and state.passage_words is not None:
-            state = replace(state, passage_words=None)
+            state = replace(state, passage_words=None, version=new_version())
             kept &= _is_whole(state)
         there = {state.documents[place].id for place in np.flatnonzero(kept).tolist()}
         new = [i for i, one in enumerate(given) if one.id not in there and not is_blank(one.full_text)]
@@ -761,7 +761,7 @@ def _nearest_documents(
 ) -> list[Numbers]:
     """Return the places of the documents whose passages are nearest to each of B embedded queries, (B, D).
 
-    None of those whose embedding is 0, nor of a query whose embedding is 0; with ``allowed`` (N,), of these alone.
+    None of those whose embedding is 0, nor of a query whose embedding is 0; with ``allowed`` (N,), only of these.
     """
     scores = embedded @ state.embeddings.T
     if not state.has_embedding.all():

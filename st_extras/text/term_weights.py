@@ -92,7 +92,7 @@ class WordCounts:
 
 
 class BM25:
-    """BM25 (Lucene's form, k1 = 1.5, b = 0.75): how well documents match a query by words alone.
+    """BM25 (Lucene's form, k1 = 1.5, b = 0.75): how well documents match a query by their words.
 
     Words are compared in small letters (NFKC and case folding, "İ" as "i"). With a ``language`` they are stemmed, and
     its stop words are left out, as the analyzers of search engines do; without, nothing is stemmed or left out.
@@ -164,7 +164,7 @@ class BM25:
 def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) -> float:
     """Return the weight w of BM25 in the score ``dense + w * bm25`` of a hybrid search: one number for a collection.
 
-    Some hundred queries without judgements are enough. The sum is linear in both scores, so any search engine can
+    A few hundred queries without judgements are enough. The sum is linear in both scores, so any search engine can
     compute it. The weight belongs to the engine whose scores it was computed from: engines scale BM25 differently.
     Equation, with the standard deviation over the N documents of a query, and the mean over the Q queries:
 
