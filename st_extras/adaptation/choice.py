@@ -13,10 +13,10 @@ MAX_GENERAL_LOSS = 2.0
 RAW_MEAN_COSINE = 0.7
 """Of two texts. Above it, an encoder is so raw that the graded pairs mislead, and any loss on them is allowed: on two
 language models and BERT-small, whitening lost up to 6 points there, gained 8 to 18 on STS-B, and on three domains about
-twice what the medium transform did. Of encoders at 0.68 and less, some lost 3 to 7 on both (docs/domain-study.md)."""
+twice what the medium transform did. Of encoders at 0.68 and less, some lost 3 to 7 on both (docs/measured.md)."""
 WHITENING_SHARE = 0.125
-"""Whitening is tried if the medium transform loses no more than this share of what a candidate may lose.
-docs/domain-study.md has other shares, also chosen on two domains for the third."""
+"""Whitening is tried if the medium transform loses no more than this share of what a candidate may lose: chosen by the
+records of the strength study (benchmarks/results/strength.jsonl)."""
 SMALLEST_GENERAL_SCORE = 30.0
 """Of an encoder with less, the graded pairs show nothing: no candidate is refused for what it loses on them."""
 ENOUGH = 0.75

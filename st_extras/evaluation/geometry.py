@@ -86,7 +86,7 @@ def unrelated_cosines(
     interval is a jackknife's over groups of texts, as pairs that share a text are not independent.
 
     Args:
-        x: (N, D) embeddings of different texts in random order, N >= 2 ``groups``; the cosines are held once.
+        x: (N, D) embeddings of different texts in random order, N >= 2 ``groups``; all pairs are held.
         groups: number of groups, each left out in turn.
         queries: (Q, D), Q >= 2 ``groups``; each is compared with all of ``x``. None: ``x`` is compared with itself.
         related: (Q, N) bool, pairs that are left out, such as a query and the document that it was made from.

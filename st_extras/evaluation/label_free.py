@@ -57,7 +57,7 @@ class LabelFreeComparison:
 
     No measure is enough alone: fitting noise raises coherence and lowers the others, losing meaning can raise word
     overlap alone. Use texts that the change was not fitted on (held-out texts). The score was developed on three data
-    sets and two encoders, with labels of short texts on one topic each; docs/adapting.md has how often it was wrong.
+    sets and two encoders, with labels of short texts on one topic each; docs/measured.md shows how often it was wrong.
 
     Args:
         texts: N different texts, 100 to 2,000.

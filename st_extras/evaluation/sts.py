@@ -46,7 +46,7 @@ class STSEvaluator(ReportingEvaluator):
         >>> from st_extras.samples import graded_pairs
         >>> from st_extras.samples.encoder import raw_encoder
         >>> first, second, scores = graded_pairs()
-        >>> evaluator = STSEvaluator([STSDataset("sample", first, second, scores, ["sample"] * len(scores))])
+        >>> evaluator = STSEvaluator([STSDataset("sample", first, second, scores)])
         >>> evaluator(raw_encoder())
         {'sample_spearman_cosine': 0...}
     """
