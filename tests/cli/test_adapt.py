@@ -163,3 +163,16 @@ def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses(budge
     expected, general, *_ = _changes(adapted)
     assert expected.startswith("Expected by labels: +0.9 to +4.2 points")
     assert general == f"General English: 80.5 -> 79.2 (-1.3{allowed})."
+
+
+@pytest.mark.parametrize("command", ["adapt", "adapt-search"])
+def test_a_run_that_was_cut_short_says_so_in_the_first_line(run, monkeypatch, command):
+    texts = TextSummary(1600, 1509, 313, 313, 62, 7.0)
+    details = DomainDetails(2.0) if command == "adapt" else SearchDetails(30, False)
+    found = Adaptation(None, None, "Left unchanged: too few.", "", [], texts, details, 1.0)
+    monkeypatch.setattr(f"st_extras.adaptation.{command.replace('-', '_')}", lambda *_, **__: found)
+    code, out, err = run(command, "ENC", "TEXT", "-o", "out", "--minutes", "10")
+    first, second, *_ = out.splitlines()
+    assert code == 0, err
+    assert first == "Cut short by its minutes: 313 of 1,509 texts were encoded."
+    assert second.startswith("Left unchanged: too few. Saved to out")
