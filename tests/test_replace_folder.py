@@ -154,12 +154,17 @@ def test_what_comes_into_the_earlier_folder_while_it_is_removed_stays(out, hidde
 # --- failures ---
 
 
-@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def fail_in_the_block(target: Path, error: BaseException) -> None:
+    with replace_folder(target, overwrite=True) as folder:
+        fill(folder, "half")
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyError(), KeyboardInterrupt()])
 def test_a_block_that_fails_leaves_all_as_it_was(out, tmp_path, error):
     before = content(tmp_path)
-    with pytest.raises(error), replace_folder(out, overwrite=True) as folder:  # noqa: PT012
-        fill(folder, "two")
-        raise error
+    with pytest.raises(type(error)):
+        fail_in_the_block(out, error)
     assert content(tmp_path) == before
 
 
@@ -202,16 +207,12 @@ def test_a_folder_that_cannot_be_put_back_is_put_back_by_the_next_call(out, hidd
     assert not hidden.exists()
 
 
-def replace_on_a_full_disk(target: Path) -> None:
-    with replace_folder(target, overwrite=True) as folder:
-        fill(folder, "two")
-        raise OSError(errno.ENOSPC, "No space left on device", str(folder / "model.safetensors"))
-
-
-def test_a_full_disk_is_one_error_that_names_the_folder(out, tmp_path):
+def test_a_full_disk_is_one_error_that_names_the_folder(out, hidden, tmp_path):
     before = content(tmp_path)
     with pytest.raises(OSError, match=r"^\[Errno 28\] .*do the same again: '.*out'$"):
-        replace_on_a_full_disk(out)
+        fail_in_the_block(
+            out, OSError(errno.ENOSPC, "No space left on device", str(hidden / "new" / "model.safetensors"))
+        )
     assert content(tmp_path) == before
 
 
@@ -257,6 +258,11 @@ def test_a_kill_leaves_the_earlier_folder_or_the_new_one(out, hidden, tmp_path, 
     left = content(out if out.exists() else hidden / "replaced")
     assert left == before or left["model.safetensors"] == left["sub/config.txt"] == "two"
     assert out.exists() == (point != "os rename 1")
+    with pytest.raises(KeyError):
+        fail_in_the_block(out, KeyError())
+    assert content(tmp_path) == {"thesis.txt": "mine", "out": None} | {
+        f"out/{name}": text for name, text in left.items()
+    }
     replace(out, "three", overwrite=True)
     assert (out / "model.safetensors").read_text() == "three"
     assert {path.name for path in tmp_path.iterdir()} == {"out", "thesis.txt"}
