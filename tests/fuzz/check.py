@@ -15,10 +15,6 @@ SECONDS = 5.0
 REFUSE, ACCEPT, EITHER = "refuse", "accept", "either"
 
 
-class UsageError(Exception):
-    """The command line's refusal: exit code 1 or 2 and one line on stderr."""
-
-
 def fuzz(daily: int, weekly: int, **strategies: Any) -> Callable[[Callable[..., str]], Callable[[int], None]]:
     """Make a test of what checks a drawn case by :func:`outcome`: the same cases each day, and weekly more and others.
 
@@ -103,6 +99,6 @@ def _listing(folder: Path | None) -> dict[str, str]:
 def _is_clear(error: Exception, names: tuple[str, ...]) -> bool:
     """Whether an error is one that a user is meant to see, and names what is wrong."""
     named = isinstance(error, OSError) and error.filename is not None  # "No such file or directory: 'x'"
-    if type(error) not in (ValueError, ImportError, ModuleNotFoundError, UsageError) and not named:
+    if type(error) not in (ValueError, ImportError, ModuleNotFoundError) and not named:
         return False
     return not names or any(name.lower() in str(error).lower() for name in names)

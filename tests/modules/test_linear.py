@@ -210,7 +210,7 @@ def test_directions_without_variance_come_out_as_zero(still_encoder, caplog):
 @pytest.mark.parametrize("corpus", [["a cat"], ["the old man read a red book", "THE old man read a red book"] * 9])
 def test_rounding_is_no_variance(still_encoder, corpus):
     """Equal sentences in batches of other sizes differ in the last digit: whitening would scale that up."""
-    with pytest.raises(ValueError, match=f"two different embeddings.*got {len(corpus)} sentences"):
+    with pytest.raises(ValueError, match=f"two different embeddings.*got {len(corpus)} sentence"):
         whitening(still_encoder, corpus)
     noise = 1e-7 * torch.randn(50, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match=r"two different embeddings.*got 50 sentences"):
