@@ -156,6 +156,7 @@ def test_columns_without_a_name_are_no_third_one(tmp_path):
         ("qrels.csv", "query_id;corpus_id;relevance\n{q};{d};{g}"), ("qrels.csv", "qid|docid|rel\n{q}|{d}|{g}"),
         ("qrels.csv", "{q};{d};{g}"), ("qrels.tsv", "query\tq0\tdocid\trel\n{q}\tQ0\t{d}\t{g}"),
         ("qrels.csv", "qid,docno,label\n{q},{d},{g}"), ("qrels.csv", "q_id,doc_id,score\n{q},{d},{g}"),
+        ("qrels.tsv", "query-id\tcorpus-id\tjudged by\tscore\n{q}\t{d}\tme\t{g}"),
         ("qrels.csv", "topic,q0,docid,relevance\n{q},0,{d},{g}"), ("qrels.csv", "qid, docid, gain\n{q}, {d}, {g}"),
         ("qrels/test.csv", "{q} 0,1 {d} {g}"), ("qrels.tsv", "query-id\tcorpus-id\tscore\n{q}\t{d} \t{g}"),
         ("qrels.jsonl", '{{"_id": 5, "query_id": "{q}", "doc_id": "{d}", "label": {g}}}'),

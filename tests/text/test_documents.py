@@ -70,8 +70,9 @@ def test_a_fault_names_its_line(tmp_path, content, message):
         read_documents(write(tmp_path / "a.jsonl", content))
 
 
-def test_texts_without_ids_are_numbered(tmp_path):
+def test_texts_without_ids_are_numbered(tmp_path, caplog):
     assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [("0", "", "one"), ("2", "", "two")]
+    assert not caplog.messages, "blank lines are no documents"
 
 
 def test_empty_documents_are_left_out_and_counted(tmp_path, caplog):
