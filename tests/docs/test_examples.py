@@ -25,8 +25,6 @@ HERE = {
     "my-faq": "samples/search",
 }
 """Names of the pages, and what stands for them in the folder."""
-BEFORE = {"README.md": ["my-encoder"]}
-"""Models that a command of the page makes."""
 NOT_INSTALLED = ("import FastAPI", "import QdrantClient")
 NUMBER = re.compile(r"\d+\.\d+")
 
@@ -69,8 +67,6 @@ def test_the_python_of_a_page_runs_from_its_top(page, folder):
     count = 520 if page == "adapting.md" else 80  # the fewest, and some
     Path("my_sentences.txt").write_text("\n".join(sample_sentences()[:count]), encoding="utf8")
     shutil.copy("samples/search/corpus.jsonl", "documents.jsonl")
-    for name in BEFORE.get(page, ()):
-        shutil.copytree("encoder", name)
     for number, block in enumerate(PYTHON[page], 1):
         if not any(word in block for word in NOT_INSTALLED):
             exec(compile(here(block), f"{page}, block {number}", "exec"), names)
