@@ -11,7 +11,6 @@ import typer
 
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars, threshold_line
-from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, DomainDetails, TextSummary
@@ -35,16 +34,29 @@ def adapt(
         str | None,
         typer.Option(help="Save the transform of this name, such as medium, whatever the scores say."),
     ] = None,
-    threshold: options.Threshold = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="A cosine that is your threshold before: the one that as many pairs exceed now is printed."),
+    ] = None,
     labeled: options.Labeled = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = "label",
     dev: Annotated[
         str | None, typer.Option(help='STS source (folder, table, "hub") to choose by; default: the text alone.')
     ] = None,
-    dev_set: options.DevSet = None,
+    dev_set: Annotated[
+        str | None,
+        typer.Option(help="--dev: name of the set; default: that of a single file, else stsb_dev."),
+    ] = None,
     column: options.Column = None,
-    prompt: options.Prompt = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="Text put before every sentence; default: the encoder's own default prompt.",
+            callback=options.check_text,
+            rich_help_panel=options.ENCODER,
+        ),
+    ] = None,
     limit: options.Limit = 12_000,
     minutes: options.Minutes = None,
     batch_size: options.EncodeBatch = 64,
@@ -77,7 +89,7 @@ def adapt(
         options.refuse_unread(context, "does not go with --labeled: choose by one of them", "dev", "dev_set")
         chooser = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
     elif dev is not None:
-        chooser = evaluation.load_sts(dev_name(dev_set, dev), dev)
+        chooser = evaluation.load_sts(options.dev_name(dev_set, dev), dev)
     texts = stream_sentences(text, column=column)
 
     from st_extras import adaptation  # below: torch, which takes seconds

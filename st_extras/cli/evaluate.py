@@ -140,8 +140,20 @@ def evaluate(
         ),
     ] = None,
     column: options.Column = None,
-    sts: options.Sts = "hub",
-    sets: options.Sets = None,
+    sts: Annotated[
+        str,
+        typer.Option(
+            help='Graded pairs: a table with columns score, sentence1, sentence2, a folder of STS sets, or "hub".',
+            rich_help_panel=options.PAIRS,
+        ),
+    ] = "hub",
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="--sts: name of a set; repeatable; default: the seven test sets.",
+            rich_help_panel=options.PAIRS,
+        ),
+    ] = None,
     setting: Annotated[
         Literal["all", "wmean"],
         typer.Option(
@@ -316,7 +328,7 @@ def _read_pairs(context: typer.Context, source: str, names: Sequence[str] | None
     if not given and not as_json:
         print_line(f"No data given: seven STS sets of the hub are scored; {own}.", to_stderr=True)
     try:
-        return load_sets(names or ([_name_of(source)] if Path(source).is_file() else SEVEN_STS), source)
+        return load_sets(names or ([options.name_of(source)] if Path(source).is_file() else SEVEN_STS), source)
     except (OSError, ValueError) as error:
         if given:
             raise
@@ -433,12 +445,3 @@ def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as
 def percent(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return metrics x 100; those of an STS evaluator by the names of the sets."""
     return {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
-
-
-def dev_name(dev_set: str | None, source: str) -> str:
-    """Return the name of the labelled set to choose by: the given one, else that of a single file, else STS-B's."""
-    return dev_set or (_name_of(source) if Path(source).is_file() else "stsb_dev")
-
-
-def _name_of(file: str) -> str:
-    return Path(file).name.partition(".")[0]

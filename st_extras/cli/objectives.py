@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import json
 import random
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from st_extras.checks import check_choice, counted, shown
-from st_extras.cli import options
 from st_extras.cli.console import print_line
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def loss_settings(objective: str, pairs: Sequence[str]) -> dict[str, Any]:
     kind, also = _loss_class(objective), _FURTHER.get(objective, ())
     if issubclass(kind, PairLoss):
         also = (*also, *PairOptions.__annotations__)
-    settings = options.parse_settings("--set", pairs, kind, also=also)
+    settings = parse_settings("--set", pairs, kind, also=also)
     if "base_loss" in settings:
         bases = tuple(name for name in LOSSES if name not in _FURTHER)
         check_choice("--set base_loss", settings["base_loss"], bases)
@@ -133,3 +134,44 @@ def _loss_class(name: str) -> type[nn.Module]:
     except (ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"objective must name a class that can be imported, got {name!r}: {error}.") from None
     return found
+
+
+def parse_settings(option: str, pairs: Sequence[str], target: Any, *, also: Sequence[str] = ()) -> dict[str, Any]:
+    """Read settings such as ``temperature=0.1`` or ``augmentations=shuffle+dropout``; the target checks their values.
+
+    Args:
+        option: the option that gave them, for messages.
+        pairs: each NAME=VALUE. The value is JSON, or True, False or None; names joined by + are a list, and anything
+            else is text.
+        target: the class or function whose arguments they are.
+        also: further names.
+
+    Raises:
+        ValueError: if a pair is not NAME=VALUE, or its name is unknown, given twice or has an option of its own.
+    """
+    arguments = inspect.signature(target).parameters.values()
+    known = [one.name for one in arguments if one.name not in _ELSEWHERE and one.kind != one.VAR_KEYWORD]
+    known += [name for name in also if name not in known]
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in known:
+            raise ValueError(f"{option} must be NAME=VALUE with one of {', '.join(known)}, got {shown(pair)}.")
+        if name in settings:
+            raise ValueError(f"{option} must give each setting once, got {name!r} twice.")
+        settings[name] = _value(text.strip())
+    return settings
+
+
+_ELSEWHERE = (
+    *("self", "model", "corpus", "sentences", "generator", "batch_size", "encode_options", "show_progress_bar"),
+    *("frequency_table", "complementary_table", "base_loss"),
+)
+"""Arguments that have an option of their own, or none on the command line."""
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except (ValueError, RecursionError):
+        return text.split("+") if "+" in text else text

@@ -7,9 +7,7 @@ the option's name.
 from __future__ import annotations
 
 import glob
-import inspect
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +15,6 @@ import typer
 from typer.core import TyperCommand
 
 from st_extras import encoder_names
-from st_extras.checks import shown
 
 TEXT = "Text"
 ENCODER = "Encoder"
@@ -175,45 +172,14 @@ def set_prompts(model: Any, query_prompt: str | None, document_prompt: str | Non
     model.prompts.update({role: prompt for role, prompt in prompts.items() if prompt is not None})
 
 
-def parse_settings(option: str, pairs: Sequence[str], target: Any, *, also: Sequence[str] = ()) -> dict[str, Any]:
-    """Read settings such as ``temperature=0.1`` or ``augmentations=shuffle+dropout``; the target checks their values.
-
-    Args:
-        option: the option that gave them, for messages.
-        pairs: each NAME=VALUE. The value is JSON, or True, False or None; names joined by + are a list, and anything
-            else is text.
-        target: the class or function whose arguments they are.
-        also: further names.
-
-    Raises:
-        ValueError: if a pair is not NAME=VALUE, or its name is unknown, given twice or has an option of its own.
-    """
-    arguments = inspect.signature(target).parameters.values()
-    known = [one.name for one in arguments if one.name not in _ELSEWHERE and one.kind != one.VAR_KEYWORD]
-    known += [name for name in also if name not in known]
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or name not in known:
-            raise ValueError(f"{option} must be NAME=VALUE with one of {', '.join(known)}, got {shown(pair)}.")
-        if name in settings:
-            raise ValueError(f"{option} must give each setting once, got {name!r} twice.")
-        settings[name] = _value(text.strip())
-    return settings
+def dev_name(dev_set: str | None, source: str) -> str:
+    """Return the name of the graded pairs to choose by: the given one, else that of a single file, else STS-B's."""
+    return dev_set or (name_of(source) if Path(source).is_file() else "stsb_dev")
 
 
-_ELSEWHERE = (
-    *("self", "model", "corpus", "sentences", "generator", "batch_size", "encode_options", "show_progress_bar"),
-    *("frequency_table", "complementary_table", "base_loss"),
-)
-"""Arguments that have an option of their own, or none on the command line."""
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
-    except (ValueError, RecursionError):
-        return text.split("+") if "+" in text else text
+def name_of(file: str) -> str:
+    """Return the name of a file without its endings."""
+    return Path(file).name.partition(".")[0]
 
 
 # ------------------------------------------------------------------------------------------- input and output
@@ -255,10 +221,6 @@ Overwrite = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Hide progress bars; implied by --json.", rich_help_panel=RUNNING)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.", rich_help_panel=RUNNING)]
 
-Setting = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="NAME=VALUE: an argument of the loss in Python; repeatable."),
-]
 DrawSeed = Annotated[
     int,
     typer.Option(
@@ -271,35 +233,9 @@ DrawSeed = Annotated[
 EncodeBatch = Annotated[
     int, typer.Option("--batch-size", help="Sentences per forward pass.", min=1, rich_help_panel=RUNNING)
 ]
-Prompt = Annotated[
-    str | None,
-    typer.Option(
-        help="Text put before every sentence; default: the encoder's own default prompt.",
-        callback=check_text,
-        rich_help_panel=ENCODER,
-    ),
-]
 
 # ------------------------------------------------------------------------------------------- scoring
 
-Sts = Annotated[
-    str,
-    typer.Option(
-        help='Graded pairs: a table with columns score, sentence1, sentence2, a folder of STS sets, or "hub".',
-        rich_help_panel=PAIRS,
-    ),
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="--sts: name of a set; repeatable; default: the seven test sets.",
-        rich_help_panel=PAIRS,
-    ),
-]
-DevSet = Annotated[
-    str | None,
-    typer.Option(help="--dev: name of the set; default: that of a single file, else stsb_dev."),
-]
 Labeled = Annotated[
     str | None,
     typer.Option(help="Table of texts and labels.", rich_help_panel=LABELS),
@@ -337,10 +273,6 @@ DocumentPrompt = Annotated[
 
 # ------------------------------------------------------------------------------------------- adapting
 
-Threshold = Annotated[
-    float | None,
-    typer.Option(help="A cosine that is your threshold before: the one that as many pairs exceed now is printed."),
-]
 Limit = Annotated[int, typer.Option(help="Use at most N texts, sampled at random.", rich_help_panel=TEXT)]
 Minutes = Annotated[
     float | None,

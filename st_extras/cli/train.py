@@ -13,7 +13,6 @@ import typer
 from st_extras.checks import counted, shown
 from st_extras.cli import objectives, options
 from st_extras.cli.console import print_line, print_result, shows_bars, speaks
-from st_extras.cli.evaluate import dev_name
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -58,7 +57,10 @@ def train(
             'folder with STS-B dev, or "hub".'
         ),
     ] = None,
-    set_: options.Setting = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE: an argument of the loss in Python; repeatable."),
+    ] = None,
     trainer: Annotated[
         list[str] | None,
         typer.Option(
@@ -144,7 +146,7 @@ def train(
     options.check_column(context, text)
     options.refuse_refined(encoder)
     stream = stream_sentences(text, column=column, limit=limit)
-    pairs = None if dev is None else load_sts(dev_name(None, dev), dev)
+    pairs = None if dev is None else load_sts(options.dev_name(None, dev), dev)
 
     # What follows imports torch, which takes seconds: a wrong file or column has been named by now.
     from datasets import disable_progress_bars

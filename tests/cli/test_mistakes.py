@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from st_extras import losses
-from st_extras.cli.options import parse_settings
+from st_extras.cli.objectives import parse_settings
 from tests.cli.commands import COMMANDS, options, types
 from tests.cli.conftest import shown
 
