@@ -177,7 +177,7 @@ def remove_checkpoints(folder: Path) -> None:
 
     A checkpoint is known by its name: an interruption may leave one that is not complete.
     """
-    for checkpoint in _checkpoints(folder):
+    for checkpoint in reversed(_checkpoints(folder)):  # a kill may come: the last one names the best of those before it
         shutil.rmtree(checkpoint)
     for file in (*folder.glob("eval/*.csv"), *folder.glob("runs/**/events.out.tfevents.*")):
         file.unlink()

@@ -227,6 +227,28 @@ class TestResume:
         short_training(make_encoder(), tmp_path / "out", max_steps=2, resume=True)
         assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
+    def test_a_kill_while_the_checkpoints_are_removed_is_no_obstacle(self, make_encoder, tmp_path, monkeypatch):
+        """The best of them, which is not the last, is needed as long as the last one is there."""
+        remove, removed = shutil.rmtree, []
+
+        def kill_after_the_first(path: Any, *arguments: Any, **options: Any) -> None:
+            if "checkpoint-" in Path(path).name:
+                if removed:
+                    raise KeyboardInterrupt
+                removed.append(path)
+            remove(path, *arguments, **options)
+
+        monkeypatch.setattr(shutil, "rmtree", kill_after_the_first)
+        first, second = ScriptedEvaluator([0.1, 0.9, 0.2]), ScriptedEvaluator([0.1, 0.2])
+        with pytest.raises(KeyboardInterrupt):
+            short_training(make_encoder(), tmp_path / "out", evaluator=first, max_steps=4)
+        monkeypatch.undo()
+        again = make_encoder()
+        result = short_training(again, tmp_path / "out", evaluator=second, max_steps=4, resume=True)
+        assert (result.best_step, result.best) == (2, 0.9)
+        assert differing(first.seen[1], snapshot(again)) == set()
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
     def test_checkpoints_that_were_moved_are_refused(self, make_encoder, tmp_path):
         """They name the best of them by its whole path."""
         checkpoints = interrupted(make_encoder(), tmp_path / "out", max_steps=4)
