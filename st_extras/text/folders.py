@@ -121,7 +121,8 @@ def _of_one_kind(files: list[Path], others: list[Path], where: str) -> list[Path
     """Return ``files`` if they are of one kind; the log has the number of the others, if there are any."""
     first = {file_kind(file)[0]: file for file in reversed(files)}
     if len(first) > 1:
-        counts = Counter(file_kind(file)[0] for file in files).most_common()
+        found = Counter(file_kind(file)[0] for file in files)
+        counts = sorted(found.items(), key=lambda item: (-item[1], item[0] == ".md"))  # a README describes the others
         got = " and ".join(f"{count:,} {kind} (such as {first[kind]})" for kind, count in counts)
         most = [file for file in files if file_kind(file)[0] == counts[0][0]]
         endings = sorted({"".join(file.suffixes[-1 - bool(file_kind(file)[1]) :]) for file in most})

@@ -161,6 +161,13 @@ def test_markdown_beside_another_kind_is_never_left_out_without_a_word(tmp_path,
     assert len([*read([one.strip("'.") for one in str(caught.value).split("such as ")[-1].split(" and ")])]) == 3
 
 
+def test_a_readme_beside_one_file_of_data_is_not_what_is_advised(tmp_path):
+    write(tmp_path / "README.md", "about the data")
+    write(tmp_path / "data/train.csv", "text\none\n")
+    with pytest.raises(ValueError, match=r"got 1 \.csv .* and 1 \.md .*, such as '/.*/\*\*/\*\.csv'\.$"):
+        read_sentences(tmp_path)
+
+
 def test_a_copy_of_a_file_of_unknown_kind_is_left_out_of_a_pattern(tmp_path):
     for name in ("a.en", "a.en~", "b.en.bak"):
         write(tmp_path / name, "one")
