@@ -108,8 +108,8 @@ def token_rows(features: Features) -> list[list[int]]:
 
 def reported_prompt_length(features: Features) -> int:
     """Return how many tokens Sentence Transformers counts as the prompt; 0 without one, or inside a template."""
-    found = features.get("prompt_length")
-    return 0 if found is None else int(torch.as_tensor(found).flatten()[0])  # in training a tensor of equal ones
+    length = features.get("prompt_length")
+    return 0 if length is None else int(torch.as_tensor(length).flatten()[0])  # in training a tensor of equal ones
 
 
 def non_content_ids(encoder: SentenceTransformer) -> list[int]:

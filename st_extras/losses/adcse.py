@@ -192,7 +192,7 @@ class AdCSELoss(PairLoss):
         encoder = unwrap(self.model)
         if torch.is_grad_enabled():
             momentum_encoder.update(encoder, self.projection_head)
-        momentum_encoder.train(encoder.training)
+        momentum_encoder.train(encoder.training)  # all of it: the model may have been in evaluation mode when copied
         return [momentum_encoder(part) for part in column]
 
     @property

@@ -41,7 +41,7 @@ class DCLRLoss(PairLoss):
 
         loss = mean_i -log( e^{s(h_i,h_i^+)} / ( sum_{j != i} alpha_ij e^{s(h_i,h_j^+)} + sum_k e^{s(h_i,n_k)} ) )
         alpha_ij = 0 if sim_C(x_i, x_j) >= phi, else 1           (eq. 5; C the guide, a frozen complementary model)
-        n_k ~ N(0, sigma^2), then t steps of n_k += beta g_k/|g_k|                               (eq. 2-4)
+        n_k ~ N(0, I), then t steps of n_k += beta g_k/|g_k|                               (eq. 2-4)
         g_k the gradient by n_k of L_U = mean_i log( sum_k e^{cos(h_i,n_k)/tau} ) + a constant: towards the anchors
 
     As in the paper, the positive is not in the denominator, so the loss can be negative.
@@ -63,7 +63,7 @@ class DCLRLoss(PairLoss):
             corpus: smaller ones leave out more. See :class:`~st_extras.losses.parts.instance_weights.InstanceWeights`.
         noise_ratio: k, noise vectors per sentence of the batch: K = round(k B). 0: none; at most 1000.
         noise_steps: t, gradient-ascent steps. 0: random noise; at most 1000.
-        noise_norm: "gaussian": as drawn, with sigma = 1; "unit": normalized to length 1, also after every step (our
+        noise_norm: "gaussian": as drawn; "unit": normalized to length 1, also after every step (our
             interpretation of the paper's projection Pi). A step has the length beta = 1e-3, which hardly changes the
             direction of a vector of norm about sqrt(D), see "noise_angle".
         temperature: tau.
@@ -180,7 +180,7 @@ class DCLRLoss(PairLoss):
             """
             scores, weights = unit_scores(unit_rows(batch), others, self.temperature), None  # (b, world * B)
             if pair_weights is not None:
-                weights = pair_weights.of_anchors(begin, begin + len(batch))  # alpha, (b, world * B)
+                weights = pair_weights.for_anchors(begin, begin + len(batch))  # alpha, (b, world * B)
                 weights = F.pad(weights, (0, len(noise)), value=1.0)  # (b, world * B + K): noise always has weight 1
             if has_noise:
                 scores = torch.cat([scores, unit_scores(unit_rows(batch), noise, self.temperature)], dim=1)

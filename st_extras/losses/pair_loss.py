@@ -154,7 +154,7 @@ class PairLoss(nn.Module, ABC):
         Raises:
             ValueError: if there are more columns, or the encoder is frozen while gradients are enabled.
         """
-        columns = self._checked(sentence_features)
+        columns = self._check_columns(sentence_features)
         trained_encoder(self.model)
         if self.uses_gradient_cache:
             self._is_new_batch = True
@@ -170,7 +170,7 @@ class PairLoss(nn.Module, ABC):
         Raises:
             ValueError: if the columns cannot share a pass.
         """
-        columns = self._checked(sentence_features)
+        columns = self._check_columns(sentence_features)
         return self.view_maker.rows(self.model, columns), len(self.view_maker.augmentations)
 
     def compute_loss_from_embeddings(
@@ -278,7 +278,7 @@ class PairLoss(nn.Module, ABC):
             **{name: getattr(self, name) for name in names},
         }
 
-    def _checked(self, sentence_features: Iterable[Features]) -> list[Features]:
+    def _check_columns(self, sentence_features: Iterable[Features]) -> list[Features]:
         columns = list(sentence_features)
         if len(columns) not in (1, 2):
             raise ValueError(

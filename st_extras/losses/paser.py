@@ -174,15 +174,15 @@ class PaSeRLoss(nn.Module):
             added.append(corrupted)
         views, others = wrapping.encode_with_base(self.model, self.base_loss, base_columns, added)
         whole, lacking, tokens = views[0].sentence, others[0].sentence, others[-1].tokens  # (B, D), (B, D), (B, L, .)
-        words = word_embedding(self.model).weight  # (V, W)
+        word_vectors = word_embedding(self.model).weight  # (V, W)
         if warming:
-            whole, lacking, tokens, words = (x.detach() for x in (whole, lacking, tokens, words))
+            whole, lacking, tokens, word_vectors = (x.detach() for x in (whole, lacking, tokens, word_vectors))
         generative = self.compute_generative_loss(whole, lacking, phrase, shown, train_words=not warming)
         terms = {"generative": self.generative_weight * generative}
         if self.masked_lm is not None and drawn is not None:
             check_token_embeddings(tokens, others[-1].input_ids, "Masked language modelling", "set mlm_weight=0")
             tokens = tokens[:, : drawn.size(1)][drawn]  # (N, hidden)
-            terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, sentence["input_ids"][drawn], words)
+            terms["mlm"] = self.mlm_weight * self.masked_lm(tokens, sentence["input_ids"][drawn], word_vectors)
         if self.base_loss is not None:
             embeddings = [view.sentence for view in views]  # (B, D) each
             terms |= wrapping.base_value(self.base_loss, embeddings, labels, base_columns, self.base_checks)
@@ -203,8 +203,8 @@ class PaSeRLoss(nn.Module):
         phrase = bracketed(self.model, phrase)
         counted = phrase["attention_mask"][:, 1:].bool()
         counted = counted if shown is None else counted & shown.unsqueeze(1)
-        signal, words = self.decoder.signal(sentence, masked), word_embedding(self.model)
-        return self.decoder.cross_entropy(phrase["input_ids"], counted, signal, words, train_words=train_words)
+        signal, embedding = self.decoder.make_signal(sentence, masked), word_embedding(self.model)
+        return self.decoder.cross_entropy(phrase["input_ids"], counted, signal, embedding, train_words=train_words)
 
     @torch.no_grad()
     def reconstruct(
@@ -238,7 +238,7 @@ class PaSeRLoss(nn.Module):
             for i in range(0, len(sentences), batch_size):
                 texts = [*sentences[i : i + batch_size], *masked[i : i + batch_size]]
                 rows = batch_to_device(model.preprocess(texts, prompt=prompt), model.device)
-                signal = self.decoder.signal(*model(rows)["sentence_embedding"].chunk(2))  # (B, 4, D)
+                signal = self.decoder.make_signal(*model(rows)["sentence_embedding"].chunk(2))  # (B, 4, D)
                 ids = self.decoder.generate(word_embedding(model), signal, phrase_brackets(model), max_length)
                 phrases += model.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return phrases

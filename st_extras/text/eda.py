@@ -117,8 +117,8 @@ class EDA:
             positions = [i for i, word in enumerate(words) if word.lower() not in self.stop_words]
             generator.shuffle(positions)
             for i in positions:
-                if wanted and (found := self._synonyms(words[i].lower())):
-                    words[i] = _in_case_of(words[i], generator.choice(found))
+                if wanted and (synonyms := self._synonyms(words[i].lower())):
+                    words[i] = _in_case_of(words[i], generator.choice(synonyms))
                     wanted -= 1
         if self.deletion_ratio > 0:
             dropped = [i for i in range(len(words)) if generator.random() < self.deletion_ratio]
@@ -135,10 +135,10 @@ class EDA:
         return "".join([gaps[0], *(word + gap for word, gap in zip(words, gaps[1:], strict=True))])
 
     def _synonyms(self, word: str) -> Sequence[str]:
-        found = self.synonyms.get(word, ()) if isinstance(self.synonyms, Mapping) else self.synonyms(word)
-        if isinstance(found, str):  # one of its letters would be drawn
-            raise ValueError(f"synonyms must hold a list for each word, got the string {shown(found)} for {word!r}.")
-        return found
+        synonyms = self.synonyms.get(word, ()) if isinstance(self.synonyms, Mapping) else self.synonyms(word)
+        if isinstance(synonyms, str):  # one of its letters would be drawn
+            raise ValueError(f"synonyms must hold a list for each word, got the string {shown(synonyms)} for {word!r}.")
+        return synonyms
 
 
 def _share(ratio: float, words: Sequence[str]) -> int:

@@ -174,19 +174,19 @@ class PhraseMasking:
         for phrase in self.extractor(sentence):
             if isinstance(phrase, str):
                 target = tuple(phrase.casefold().split(" "))  # right if single spaces stand between its words
-                if not (found := _occurrences(folded, target, breaks)):
+                if not (starts := _occurrences(folded, target, breaks)):
                     target = _words_within(phrase, self.words(phrase), 0, len(phrase))
-                    found = _occurrences(folded, target, breaks)
-                own = found[:1]
+                    starts = _occurrences(folded, target, breaks)
+                own = starts[:1]
             else:
                 spans = self.words(sentence)
                 target = _words_within(sentence, spans, *phrase)
-                found, own = _occurrences(folded, target, breaks), [sum(end <= phrase[0] for _, end in spans)]
-            if target in rows or not found:
+                starts, own = _occurrences(folded, target, breaks), [sum(end <= phrase[0] for _, end in spans)]
+            if target in rows or not starts:
                 continue
             count = len(target)
             masked = list(pieces)
-            for first in found:
+            for first in starts:
                 masked[2 * first + 1 : 2 * (first + count) : 2] = [self.mask_token or ""] * count
             if self.mask_token is None and not any(masked[1::2]):
                 continue  # no word would be left
@@ -210,13 +210,13 @@ def _occurrences(words: Sequence[str], phrase: tuple[str, ...], breaks: set[int]
 
     ``breaks`` are the places of words that follow punctuation: no phrase goes on there.
     """
-    found: list[int] = []
+    starts: list[int] = []
     count = len(phrase)
     if not count or count > len(words):
-        return found
+        return starts
     for start, word in enumerate(words):
-        if word == phrase[0] and (not found or start >= found[-1] + count):
+        if word == phrase[0] and (not starts or start >= starts[-1] + count):
             rest = tuple(words[start + 1 : start + count])
             if rest == phrase[1:] and breaks.isdisjoint(range(start + 1, start + count)):
-                found.append(start)
-    return found
+                starts.append(start)
+    return starts

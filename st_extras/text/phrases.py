@@ -190,9 +190,9 @@ class ChunkPhrases:
         check_sentence(sentence, "sentence")
         tree = self._parse(sentence) if self._parse else self._chunk(sentence)
         tokens = [leaf if isinstance(leaf, str) else leaf[0] for leaf in tree.leaves()]
-        found = sorted(set(_labelled_spans(tree, self.kinds, iter(_align(sentence, tokens)))))
-        random.Random(f"{self.seed}:{sentence}").shuffle(found)
-        return found
+        phrase_spans = sorted(set(_labelled_spans(tree, self.kinds, iter(_align(sentence, tokens)))))
+        random.Random(f"{self.seed}:{sentence}").shuffle(phrase_spans)
+        return phrase_spans
 
     def _chunk(self, sentence: str) -> Any:
         from nltk import Tree
@@ -244,7 +244,7 @@ def _align(sentence: str, tokens: Sequence[str]) -> list[Span | None]:
 
 def _labelled_spans(tree: Any, kinds: Sequence[str], spans: Iterator[Span | None]) -> list[Span]:
     """Return the spans of the subtrees with a label in ``kinds`` (NP-SBJ counts as NP); use up ``spans``."""
-    found: list[Span] = []
+    phrase_spans: list[Span] = []
 
     def visit(node: Any) -> list[Span]:
         covered: list[Span] = []
@@ -254,8 +254,8 @@ def _labelled_spans(tree: Any, kinds: Sequence[str], spans: Iterator[Span | None
             elif (span := next(spans)) is not None:
                 covered.append(span)
         if covered and node.label().split("-")[0] in kinds:
-            found.append((covered[0][0], covered[-1][1]))
+            phrase_spans.append((covered[0][0], covered[-1][1]))
         return covered
 
     visit(tree)
-    return found
+    return phrase_spans

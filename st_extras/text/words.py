@@ -122,7 +122,7 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
     for word in wanted:
         lengths.setdefault(word[0], set()).add(len(word))
     places = ((start, start + length) for start, letter in enumerate(lowered) for length in lengths.get(letter, ()))
-    found: list[Span] = []
+    spans: list[Span] = []
     for start, end in places:
         if end > len(lowered) or lowered[start:end] not in wanted:
             continue
@@ -132,8 +132,8 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
         before, after = _neighbours(text, start, end)
         inside = (before != " " and _same_word(first, before)) or (after != " " and _same_word(last, after))
         if not inside:
-            found.append((start, end))
-    return without_overlaps(found)
+            spans.append((start, end))
+    return without_overlaps(spans)
 
 
 def without_overlaps(spans: Iterable[Span]) -> list[Span]:

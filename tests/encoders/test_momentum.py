@@ -136,11 +136,11 @@ def test_frozen_parameters_are_the_models_own(encoder, frozen_before):
 
 def test_what_is_trained_later_is_refused(encoder):
     """The copy shares it, and would follow it without a momentum."""
-    words = encoder[0].model.get_input_embeddings().weight.requires_grad_(False)
+    weight = encoder[0].model.encoder.layer[-1].output.dense.weight.requires_grad_(False)
     momentum = MomentumEncoder(encoder, 0.5)
     momentum.update(encoder)
     momentum.update(encoder)
-    words.requires_grad_(True)
+    weight.requires_grad_(True)
     with pytest.raises(ValueError, match="parameters have changed"):
         momentum.update(encoder)
 

@@ -128,6 +128,15 @@ def test_keys_come_from_the_momentum_encoder_and_teach_nothing(make_encoder, sen
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-6)
 
 
+def test_the_trained_encoder_sees_the_sentences_once(encoder, sentences):
+    """A loss around it is told so; tied, it sees both columns."""
+    features = [encoder.preprocess(column) for column in columns(sentences, 2).values()]
+    rows, count = make_loss(encoder).views(features)
+    assert count == 1
+    assert torch.equal(rows["input_ids"], features[0]["input_ids"])
+    assert make_loss(encoder, tied=True).views(features)[1] == 2
+
+
 def test_bad_inputs(encoder):
     with pytest.raises(ValueError, match=r"^num_adversaries must"):
         make_loss(encoder, num_adversaries=0, in_batch_negatives=False)

@@ -174,7 +174,7 @@ def averaged_gradient(model: SentenceTransformer, folder: Path, rank: int) -> Te
     """The gradient of a head's bias, which is 1 on rank 0, and which rank 1 lacks."""
     loss = SimCSELoss(model, projection=True)
     callback, event = attached(loss, folder)
-    bias = owned(loss, model)["step.projection_head.0.bias"]
+    bias = owned(loss, model)["projection_head.0.bias"]
     if rank == 0:
         bias.sum().backward()
     callback.on_pre_optimizer_step(*event)

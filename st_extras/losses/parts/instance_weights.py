@@ -188,7 +188,7 @@ class BatchWeights:
         self.offset, self.dtype = offset, dtype
         self.negatives: list[Tensor] = []
 
-    def of_anchors(self, begin: int, end: int) -> Tensor:
+    def for_anchors(self, begin: int, end: int) -> Tensor:
         """Return the weights of the anchors ``begin`` to ``end`` and all candidates, (end - begin, world * B)."""
         weights = (unit_scores(self.sentences[begin:end], self.candidates) < self.phi).to(self.dtype)
         self.negatives.append(weights.sum(dim=1) - weights.diagonal(offset=self.offset + begin))
@@ -237,18 +237,18 @@ class InstanceWeights(nn.Module):
         gather_across_devices: bool,
     ) -> None:
         super().__init__()
-        self.given, self.share = threshold, masked_share
+        self.threshold, self.share = threshold, masked_share
         if threshold is not None:
-            self.given = check_interval("threshold", threshold, -1, 1, low_included=False)
+            self.threshold = check_interval("threshold", threshold, -1, 1, low_included=False)
         elif masked_share is None:
-            self.given = DEFAULT_THRESHOLD
+            self.threshold = DEFAULT_THRESHOLD
         if masked_share is not None:  # a mean, not a sum: the loss may be cast to half precision, which cannot add up
             self.share, device = check_fraction("masked_share", masked_share), unwrap(model).device
             self.register_buffer("mean", torch.zeros((), device=device))
             self.register_buffer("batches", torch.zeros((), dtype=torch.long, device=device))
             if threshold is not None:
                 raise ValueError(
-                    f"threshold must be None with masked_share={self.share}, which finds it, got {self.given}: give "
+                    f"threshold must be None with masked_share={self.share}, which finds it, got {threshold}: give "
                     "one of them."
                 )
             if complementary_model is None and complementary_table is None:
@@ -296,31 +296,31 @@ class InstanceWeights(nn.Module):
             candidates: (world * B, D), the guide's embeddings of the candidates, of length 1.
             is_new_batch: whether the loss runs on this batch for the first time.
         """
-        if self.given is not None:
-            return self.given
-        found = self._of_batch(unit_scores(sentences[: self.most_rows(len(candidates))], candidates))
+        if self.threshold is not None:
+            return self.threshold
+        estimate = self._batch_quantile(unit_scores(sentences[: self.most_rows(len(candidates))], candidates))
         if torch.is_grad_enabled() and is_new_batch:
-            self._count(found)
-        return (torch.where(self.batches > 0, self.mean, found) - _ROUNDING).nan_to_num(nan=torch.inf)
+            self._count(estimate)
+        return (torch.where(self.batches > 0, self.mean, estimate) - _ROUNDING).nan_to_num(nan=torch.inf)
 
     def most_rows(self, candidates: int) -> int:
         """Return how many of a process's sentences are compared with all candidates to estimate phi: at most 4,096."""
         processes = get_world_size() if self.gather_across_devices else 1
         return max(1, _MOST_PAIRS // (candidates * processes))
 
-    def _of_batch(self, cosines: Tensor) -> Tensor:
+    def _batch_quantile(self, cosines: Tensor) -> Tensor:
         every, _ = gather_rows(cosines, self.gather_across_devices)  # (processes * R, world * B)
         row = torch.arange(len(every), device=cosines.device)
         processes = len(every) // len(cosines)
         own = row // len(cosines) * (cosines.size(1) // processes) + row % len(cosines)
         return share_quantile(every, own, cast(float, self.share))
 
-    def _count(self, found: Tensor) -> None:
+    def _count(self, estimate: Tensor) -> None:
         if not self.gather_across_devices:
-            found = sum_over_processes(found.clone()) / get_world_size()
-        counts = found.isfinite()
+            estimate = sum_over_processes(estimate.clone()) / get_world_size()
+        counts = estimate.isfinite()
         self.batches += counts
-        self.mean += torch.where(counts, (found - self.mean) / self.batches.clamp(min=1), 0.0).to(self.mean.dtype)
+        self.mean += torch.where(counts, (estimate - self.mean) / self.batches.clamp(min=1), 0.0).to(self.mean.dtype)
 
     def record(self, weights: BatchWeights) -> None:
         """Keep the number of negatives that a training step has left, for the instruments."""
@@ -338,4 +338,4 @@ class InstanceWeights(nn.Module):
     def config(self) -> dict[str, Any]:
         """The settings, for the model card."""
         name = self.guide.encoder.name if isinstance(self.guide, Guide) else self.guide
-        return {"complementary": name, "threshold": self.given, "masked_share": self.share}
+        return {"complementary": name, "threshold": self.threshold, "masked_share": self.share}

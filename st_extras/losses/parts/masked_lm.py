@@ -67,13 +67,14 @@ class MaskedLM(nn.Module):
             )
         encoder: Any = model.transformers_model
         words, width = encoder.get_input_embeddings().weight.shape
-        found = _checkpoint_head(encoder, width)
-        self.from_checkpoint = found is not None
-        if found is None:
+        head_and_bias = _checkpoint_head(encoder, width)
+        self.from_checkpoint = head_and_bias is not None
+        if head_and_bias is None:
             hidden = token_embedding_dimension(model)
             logger.info("The checkpoint has no masked-language-model head: a new one is trained.")
-            found = nn.Sequential(nn.Linear(hidden, width), nn.GELU(), nn.LayerNorm(width)), torch.zeros(words)
-        self.head, bias = found
+            head = nn.Sequential(nn.Linear(hidden, width), nn.GELU(), nn.LayerNorm(width))
+            head_and_bias = head, torch.zeros(words)
+        self.head, bias = head_and_bias
         self.bias = nn.Parameter(bias.detach().clone())
         self.probability = probability
         self.source = RandomSource(generator)

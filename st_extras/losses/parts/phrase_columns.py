@@ -114,8 +114,8 @@ def check_phrase_columns(columns: list[Features], model: nn.Module, max_length: 
         f"'phrase' is longer than the sentences: {_ORDER}": lengths[2].sum() > lengths[0].sum() + len(shown),
         "'phrase' has an empty phrase: leave such rows out, as PhraseMasking does": ~content.any(dim=1).all(),
     }
-    for problem, found in zip(wrong, torch.stack(list(wrong.values())).tolist(), strict=True):
-        if found:
+    for problem, is_found in zip(wrong, torch.stack(list(wrong.values())).tolist(), strict=True):
+        if is_found:
             raise ValueError(f"Column {problem}.")
     if (width := bare["input_ids"].size(1)) > max_length:
         raise ValueError(

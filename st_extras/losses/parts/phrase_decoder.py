@@ -36,7 +36,7 @@ class PhraseDecoder(nn.Module):
     """A torch ``TransformerDecoder`` over the words of a phrase that attends to the decoding signal.
 
     Args:
-        words: the encoder's word embedding, (V, W), whose sizes it takes; each call gets the word embedding anew.
+        embedding: the encoder's word embedding, (V, W), whose sizes it takes; each call gets the word embedding anew.
         dimension: D, the size of the signal's vectors; a linear layer projects them to W if D is not W.
         layers: number of decoder layers.
         output: the output layer. "tied": the word embedding, trained through it. "detached": the word embedding, not
@@ -50,7 +50,7 @@ class PhraseDecoder(nn.Module):
 
     def __init__(
         self,
-        words: nn.Embedding,
+        embedding: nn.Embedding,
         dimension: int,
         *,
         layers: int,
@@ -63,7 +63,7 @@ class PhraseDecoder(nn.Module):
             "num_decoder_layers": check_count("num_decoder_layers", layers, at_least=1, at_most=100),
             "decoder_output": check_choice("decoder_output", output, ("tied", "own", "detached")),
         }
-        size, width = words.weight.shape
+        size, width = embedding.weight.shape
         heads = max(h for h in range(1, width + 1) if width % h == 0 and width // h >= min(64, width))
         layer = nn.TransformerDecoderLayer(width, heads, 4 * width, _DROPOUT, "gelu", batch_first=True)
         self.layers = nn.TransformerDecoder(layer, int(layers))
@@ -81,22 +81,22 @@ class PhraseDecoder(nn.Module):
             transform = nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)
             self.head = nn.Sequential(*transform, nn.Linear(width, size)).apply(draw_normal)
 
-    def forward(self, words: Tensor, signal: Tensor) -> Tensor:
-        """Return hidden states, (B, T, W), of which position t depends on the words 0 ... t.
+    def forward(self, embedded: Tensor, signal: Tensor) -> Tensor:
+        """Return hidden states, (B, T, W), of which position t depends on the tokens 0 ... t.
 
         Args:
-            words: word embeddings, (B, T, W).
+            embedded: the word embeddings of the tokens, (B, T, W).
             signal: (B, 4, D), or less than D if MatryoshkaLoss truncates embeddings.
         """
         signal = F.pad(signal, (0, self.dimension - signal.size(-1)))
-        length = words.size(1)
-        words = words.to(self.norm.weight.dtype)
-        x = self.dropout(self.norm(words + self.positions.weight[:length]))
+        length = embedded.size(1)
+        embedded = embedded.to(self.norm.weight.dtype)
+        x = self.dropout(self.norm(embedded + self.positions.weight[:length]))
         causal = nn.Transformer.generate_square_subsequent_mask(length, device=x.device, dtype=x.dtype)
         memory = self.fit_signal(signal.to(self.norm.weight.dtype))
         return cast(Tensor, self.layers(x, memory, tgt_mask=causal, tgt_is_causal=True))
 
-    def signal(self, sentence: Tensor, masked: Tensor) -> Tensor:
+    def make_signal(self, sentence: Tensor, masked: Tensor) -> Tensor:
         """Return eq. 2, [E_s, E_s', m |E_s - E_s'|, n |E_s * E_s'|]: (B, D) and (B, D) -> (B, 4, D) in float32."""
         sentence, masked = full_precision(sentence), full_precision(masked)
         difference = _SCALE * (sentence - masked).abs()
@@ -104,7 +104,7 @@ class PhraseDecoder(nn.Module):
         return torch.stack([sentence, masked, difference, product], dim=1)
 
     def cross_entropy(
-        self, ids: Tensor, counted: Tensor, signal: Tensor, words: nn.Embedding, *, train_words: bool = True
+        self, ids: Tensor, counted: Tensor, signal: Tensor, embedding: nn.Embedding, *, train_words: bool = True
     ) -> Tensor:
         """Return the mean cross-entropy of the counted tokens, each predicted from the tokens before it.
 
@@ -112,45 +112,45 @@ class PhraseDecoder(nn.Module):
             ids: (B, T), of the phrases.
             counted: (B, T - 1) bool, which of the tokens after the first count.
             signal: (B, 4, D).
-            words: the encoder's word embedding.
+            embedding: the encoder's word embedding.
             train_words: whether the word embedding is trained.
         """
         with nullcontext() if torch.is_grad_enabled() else without_dropout(self):
-            read = words(ids[:, :-1])
+            read = embedding(ids[:, :-1])
             hidden = self(read if train_words else read.detach(), signal)  # (B, T-1, W); position t predicts t+1
-            found, weight, bias = self.output(hidden[counted], words, train_words=train_words)
-        return vocabulary_cross_entropy(found, weight, ids[:, 1:][counted], bias)
+            states, weight, bias = self.output(hidden[counted], embedding, train_words=train_words)
+        return vocabulary_cross_entropy(states, weight, ids[:, 1:][counted], bias)
 
     def output(
-        self, hidden: Tensor, words: nn.Embedding, *, train_words: bool = True
+        self, hidden: Tensor, embedding: nn.Embedding, *, train_words: bool = True
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the arguments of F.linear that computes the logits: states (N, W), weight (V, W), bias (V,) or None.
 
         Args:
             hidden: (N, W), the decoder's hidden states.
-            words: the encoder's word embedding.
+            embedding: the encoder's word embedding.
             train_words: whether the word embedding is trained, if the output is "tied".
 
         Raises:
             ValueError: if the output is "own" and the vocabulary has been resized since it was made.
         """
         if self.head is None:
-            return hidden, words.weight if train_words and self.trains_words else words.weight.detach(), None
+            return hidden, embedding.weight if train_words and self.trains_words else embedding.weight.detach(), None
         own = cast(nn.Linear, self.head[-1])
-        if len(words.weight) != len(own.weight):
+        if len(embedding.weight) != len(own.weight):
             raise ValueError(
                 f"The word embedding must have {len(own.weight)} words with decoder_output='own', as when the loss was "
-                f"made, got {len(words.weight)}: make the loss after resizing it."
+                f"made, got {len(embedding.weight)}: make the loss after resizing it."
             )
         return self.head[:-1](hidden), own.weight, own.bias
 
     def generate(
-        self, words: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int
+        self, embedding: nn.Embedding, signal: Tensor, brackets: tuple[int, int], max_length: int
     ) -> list[list[int]]:
         """Return the token ids of B phrases, generated greedily.
 
         Args:
-            words: the encoder's word embedding.
+            embedding: the encoder's word embedding.
             signal: (B, 4, D).
             brackets: the tokens that open and close a phrase; a phrase ends before the closing one.
             max_length: most tokens of a phrase.
@@ -158,7 +158,7 @@ class PhraseDecoder(nn.Module):
         opening, closing = brackets
         ids = torch.full((len(signal), 1), opening, device=signal.device)
         for _ in range(min(max_length, self.max_length - 1)):
-            hidden, weight, bias = self.output(self(words(ids), signal)[:, -1], words)  # (B, W), (V, W)
+            hidden, weight, bias = self.output(self(embedding(ids), signal)[:, -1], embedding)  # (B, W), (V, W)
             logits = F.linear(hidden.to(weight.dtype), weight, bias)
             ids = torch.cat([ids, logits.argmax(dim=1, keepdim=True)], dim=1)
         return [row[1 : [*row, closing].index(closing, 1)] for row in ids.tolist()]
