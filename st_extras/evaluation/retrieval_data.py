@@ -27,7 +27,7 @@ _GRADE = Column(
     optional_up_to=2,
 )
 """Without it, all documents in a file of two columns are relevant."""
-_OF_IDS = {"query": Column((*QUERY_IDS, "query", "topic")), "document": Column(DOCUMENT_IDS), "grade": _GRADE}
+_OF_IDS = {"query": Column((*QUERY_IDS, "query", "topic")), "document": Column((*DOCUMENT_IDS, "cid")), "grade": _GRADE}
 """Columns of a file of judgements."""
 _OF_TEXTS = {"query": Column(("query", "question")), "document": Column((*DOCUMENT_IDS, "id")), "grade": _GRADE}
 """Columns of a file of queries with their judgements."""

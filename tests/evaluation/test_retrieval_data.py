@@ -173,7 +173,7 @@ def test_judgements_of_every_form_are_read(tmp_path, name, form):
     ("header", "between"),
     [
         ("query-id corpus-id score", "\t"), ("query-id  corpus-id   score ", "\t"), ("query-id corpus-id score", " "),
-        ("qid 0 docid rel", " "), ("qid iteration docid rel", "\t"),
+        ("qid   cid     score", "\t"), ("qid 0 docid rel", " "), ("qid iteration docid rel", "\t"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["qrels/test.tsv", "qrels.txt", "qrels/test.csv", "qrels/test.qrels"])
