@@ -1,5 +1,6 @@
 """What README and the pages show runs as it stands there: Python on tiny encoders, and commands that exist."""
 
+import json
 import re
 import shlex
 import shutil
@@ -54,6 +55,10 @@ def folder(tmp_path, monkeypatch):
     write_samples("samples")
     Path("text.txt").write_text("\n".join(sample_sentences()[:80]), encoding="utf8")
     Path("sts").mkdir()
+    Path("runs").mkdir()
+    for seed in (1, 2, 3):  # what `evaluate --json` writes
+        run = {f"runs/simcse-{seed}": {"pairs": 66.0}, f"runs/consert-{seed}": {"difference": 2.0 + seed / 10}}
+        Path("runs", f"{seed}.json").write_text(json.dumps(run), encoding="utf8")
     header, *rows = Path("samples/pairs.tsv").read_text(encoding="utf8").splitlines()
     lines = [f"subset\t{header}", *(f"x\t{row}" for row in rows)]
     Path("sts", "stsb_dev.tsv").write_text("\n".join(lines), encoding="utf8")
