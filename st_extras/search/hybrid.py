@@ -189,11 +189,11 @@ class HybridSearch:
         weight = _wanted_weight(queries, bm25_weight) or Weight()
         passage_words = check_passages(passages) if embeddings is None else None
         settings = passage_words, check_language(language), replace(weight, share=check_share(share))
-        given = _check_some(as_documents(documents))
+        given = _check_not_all_blank(as_documents(documents))
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
-        given_embeddings = _check_given(embeddings, given)
+        given_embeddings = _as_rows(embeddings, given)
         state = SearchState.without_documents(self._fingerprint(), model.similarity_fn_name, *settings)
-        self._state, _, _ = self._changed(
+        self._state, _, _ = self._state_after(
             state, given, lambda _: False, given_embeddings, show_progress_bar=show_progress_bar
         )
 
@@ -433,7 +433,7 @@ class HybridSearch:
         Returns and errors are those of :meth:`add`.
         """
         weight = _wanted_weight(queries, bm25_weight)
-        given = _check_some(as_documents(documents))
+        given = _check_not_all_blank(as_documents(documents))
         by_id = {document.id: document for document in given}
         return self._change(
             given,
@@ -452,20 +452,20 @@ class HybridSearch:
         show_progress_bar: bool = False,
         **settings: Any,
     ) -> UpdateCounts:
-        """Change the search, and its index within one transaction: see :meth:`_changed`."""
-        given_embeddings = _check_given(embeddings, given)
+        """Change the search, and its index within one transaction: see :meth:`_state_after`."""
+        given_embeddings = _as_rows(embeddings, given)
         settings["show_progress_bar"] = check_bool("show_progress_bar", show_progress_bar)
         with self._locks.changing:
             if self._path is None:
                 self._check_encoder(self._state)
-                after, _, counts = self._changed(self._state, given, keeps, given_embeddings, **settings)
+                after, _, counts = self._state_after(self._state, given, keeps, given_embeddings, **settings)
             else:
                 with transaction(self._path) as file:
                     before, stored = self._state, stored_version(file)
                     if stored != (before.version, before.word_rules):  # another process changed it
                         before = read_state(file)
                     self._check_encoder(before)
-                    after, kept, counts = self._changed(before, given, keeps, given_embeddings, **settings)
+                    after, kept, counts = self._state_after(before, given, keeps, given_embeddings, **settings)
                     if stored != (before.version, before.word_rules):  # its words are counted in another way by now
                         write_state(file, after)
                     elif after is not before:
@@ -473,7 +473,7 @@ class HybridSearch:
             self._state = after
         return counts
 
-    def _changed(
+    def _state_after(
         self,
         state: SearchState,
         given: Sequence[Document],
@@ -507,11 +507,11 @@ class HybridSearch:
         if new or counts.dropped:
             embeddings = None if given_embeddings is None else torch.from_numpy(given_embeddings[new])
             after = state.changed(
-                kept, self._encode(state, kept, [given[i] for i in new], embeddings, show_progress_bar)
+                kept, self._encode_new(state, kept, [given[i] for i in new], embeddings, show_progress_bar)
             )
         return self._weighted(after, weight), kept, counts
 
-    def _encode(
+    def _encode_new(
         self,
         state: SearchState,
         kept: NDArray[np.bool_],
@@ -530,7 +530,7 @@ class HybridSearch:
         """
         texts = [document.full_text for document in documents]
         if given_embeddings is not None:
-            embeddings = self._given(state, texts, given_embeddings)
+            embeddings = self._check_given(state, texts, given_embeddings)
             return NewDocuments(documents, cut_documents(self.model, texts, None), embeddings)
         passages = cut_documents(self.model, texts, state.passage_words)
         if state.passage_words is None:
@@ -557,7 +557,7 @@ class HybridSearch:
                 bar.update(len(part))
         return NewDocuments(documents, passages, embeddings)
 
-    def _given(self, state: SearchState, texts: Sequence[str], given_embeddings: torch.Tensor) -> Floats:
+    def _check_given(self, state: SearchState, texts: Sequence[str], given_embeddings: torch.Tensor) -> Floats:
         """Return embeddings (M, D) of M texts as a state holds them, if they are the model's.
 
         Raises:
@@ -683,7 +683,7 @@ def _wanted_weight(queries: Any, bm25_weight: float | None) -> Weight | None:
     return Weight(source="queries", queries=tuple(sampled))
 
 
-def _check_some(documents: list[Document]) -> list[Document]:
+def _check_not_all_blank(documents: list[Document]) -> list[Document]:
     """Return documents if one has text.
 
     Raises:
@@ -694,7 +694,7 @@ def _check_some(documents: list[Document]) -> list[Document]:
     return documents
 
 
-def _check_given(embeddings: Any, documents: Sequence[Document]) -> Floats | None:
+def _as_rows(embeddings: Any, documents: Sequence[Document]) -> Floats | None:
     """Return the embeddings (G, D) of G documents as given; None without.
 
     Raises:

@@ -191,11 +191,7 @@ def transaction(path: Path, *, may_be_new: bool = False, write: bool = True) -> 
         found = "a folder" if path.is_dir() else "no file"
         raise ValueError(f"path must be an index that HybridSearch.save wrote, got {str(path)!r}, {found}.")
     uri = f"{path.absolute().as_uri()}?mode={'rwc' if may_be_new else 'rw'}"  # a write-protected file is only read
-    with (
-        _without_empty_file(path),
-        _errors_of(path),
-        closing(sqlite3.connect(uri, uri=True, timeout=WAIT, isolation_level=None)) as file,
-    ):
+    with _errors_of(path), closing(sqlite3.connect(uri, uri=True, timeout=WAIT, isolation_level=None)) as file:
         file.execute("PRAGMA trusted_schema = OFF")
         file.execute("PRAGMA foreign_keys = ON")
         file.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -204,18 +200,6 @@ def transaction(path: Path, *, may_be_new: bool = False, write: bool = True) -> 
                 file.execute(statement)
         yield file
         file.execute("COMMIT")
-
-
-@contextmanager
-def _without_empty_file(path: Path) -> Iterator[None]:
-    """Remove a file that was made and stayed empty because of an error."""
-    existed = path.exists()
-    try:
-        yield
-    except BaseException:
-        if not existed and path.exists() and not path.stat().st_size:
-            path.unlink()
-        raise
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def test_the_index_is_used_again_for_its_encoder(run, folder, tmp_path, make_enc
     words = ("a cat", "--index", "index", "--json")
     first = run("search", "ENC", folder, *words)
     assert first[0] == 0, first[2]
-    monkeypatch.setattr(HybridSearch, "_changed", lambda *_, **__: pytest.fail("encoded"))
+    monkeypatch.setattr(HybridSearch, "_state_after", lambda *_, **__: pytest.fail("encoded"))
     assert run("search", "ENC", folder, *words)[1] == first[1]
     make_encoder(seed=1).save(str(tmp_path / "other"))
     code, _, err = run("search", tmp_path / "other", folder, *words)

@@ -84,6 +84,7 @@ def check_kills(kills: int, folder: Path, seed: int = 0) -> Counter[str]:
             if any(abs(hit["score"] - one["score"]) > 1e-5 for hit, one in zip(hits, wanted, strict=True)):
                 raise ValueError(f"the index must find {wanted}, got {hits}.")
         found[f"{'new' if number else 'earlier'} documents{', killed while writing' if stopped else ''}"] += 1
+    search.add({"last": "a change removes what a killed one left beside the file"})
     names = [file.name for file in folder.iterdir()]
     if names != [path.name]:
         raise ValueError(f"the index must be one file, got {sorted(names)}.")

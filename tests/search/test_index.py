@@ -105,10 +105,13 @@ def test_nothing_is_written_when_a_change_fails(search, path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             change_it()
         assert opened.ids == [*BEFORE]
+    new = path.with_name("new.sqlite")
     with pytest.raises(KeyboardInterrupt):
-        other.save(path.with_name("new.sqlite"))
-    assert (path.read_bytes(), [file.name for file in path.parent.iterdir()]) == (before, [path.name])
+        other.save(new)
+    assert (path.read_bytes(), new.read_bytes()) == (before, b"")
     monkeypatch.undo()
+    other.save(new)
+    assert HybridSearch.open(new, search.model).ids == [0]
     opened.update(after())
     assert_new(HybridSearch.open(path, search.model), after())
 
