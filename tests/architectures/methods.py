@@ -19,7 +19,8 @@ import st_extras
 from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.loading import load_encoder
-from st_extras.encoders.rows import content_mask, fix_padding_side
+from st_extras.encoders.rows import content_mask
+from st_extras.encoders.structure import fix_padding_side
 from st_extras.losses import (
     AdCSELoss,
     ConSERTLoss,
