@@ -17,7 +17,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from datasets import Dataset, IterableDataset
@@ -128,7 +127,7 @@ def adapt(
     embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
     with start_run(model, output, options) as run:
         sample = run.sample(texts)
-        if isinstance(dev, LabeledTexts):  # nothing is computed from texts that choose
+        if isinstance(dev, LabeledTexts):  # candidates are not computed from the texts whose labels choose
             sample = dataclasses.replace(sample, texts=without_labeled(sample.texts, dev.texts))
         corpus = split_corpus(sample, run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding"))
         if strength is not None:
@@ -141,14 +140,7 @@ def adapt(
             choice = choose(scores.results, None if strength is None else STRENGTHS[strength])
         else:
             choice = Choice(None, scores.why_nothing)
-        details = DomainDetails(
-            max_general_loss=max_general_loss,
-            general=scores.general,
-            dev=scores.dev,
-            mean_cosine=corpus.mean_cosine,
-            confirmed_share=scores.confirmed_share,
-            not_tried=scores.not_tried,
-        )
+        details = scores.details
         if choice.name is None:
             refined = model
         else:
@@ -159,7 +151,7 @@ def adapt(
                 model,
                 transform,
                 method=METHOD,
-                line=card_line(result, len(corpus.fitting), scores.general, points),
+                line=card_line(result, len(corpus.fitting), details.general, points),
                 citation=CITATIONS["he2003locality"],
             )
             before, after = corpus.held_out_embeddings, transform.apply(corpus.held_out_embeddings)
@@ -270,8 +262,7 @@ def why_not_enough(encoded: int, texts: list[str]) -> str | None:
     """
     if encoded >= FEWEST_TEXTS > len(texts):
         return f"{FEWEST_TEXTS} texts are needed, and {len(texts)} of {encoded} have an embedding other than 0."
-    lettered = share_with_letters(texts)
-    if len(texts) >= FEWEST_TEXTS and lettered < FEWEST_WITH_LETTERS:
+    if len(texts) >= FEWEST_TEXTS and (lettered := share_with_letters(texts)) < FEWEST_WITH_LETTERS:
         return f"only {lettered:.0%} of the texts have a letter, so they hold no words to compare."
     different = len({_NUMBERS.sub("", text).casefold() for text in texts})
     but = "" if different == len(texts) else " but for numbers and case"
@@ -352,24 +343,18 @@ class DomainScores:
     """What the candidates are, and how good.
 
     Attributes:
+        details: what the report has beside the candidates, before one is chosen.
         why_nothing: why nothing was scored, in a sentence; None if something was.
         gain_measure: what the gains measure, with its unit.
         results: of the candidates that were tried, the gentlest first.
         transforms: the candidates, by name.
-        not_tried: which candidate was left out and why; None: all were tried.
-        general: score of the base model on pairs of general English; None: not measured, or they show nothing.
-        dev: score of the base model on the development set; None: there is none.
-        confirmed_share: share of the held-out texts, 0 to 1, that have a confirmed neighbour; None: labels choose.
     """
 
+    details: DomainDetails
     why_nothing: str | None = None
     gain_measure: str = ""
     results: list[CandidateResult] = field(default_factory=list)
     transforms: dict[str, Affine] = field(default_factory=dict, repr=False)
-    not_tried: str | None = None
-    general: float | None = None
-    dev: float | None = None
-    confirmed_share: float | None = None
 
 
 def score_candidates(
@@ -383,51 +368,47 @@ def score_candidates(
         dev: labels that choose; None: the held-out texts do.
         max_general_loss: how many points a candidate may lose on pairs of general English.
     """
+    details = DomainDetails(max_general_loss, mean_cosine=corpus.mean_cosine)
     if corpus.why_not_usable is not None:
-        return DomainScores(corpus.why_not_usable)
+        return DomainScores(details, corpus.why_not_usable)
     began = time.perf_counter()
     seed, held_out = run.options.seed, corpus.held_out_embeddings
     try:
         directions = neighbor_directions(corpus.fitting_embeddings, tfidf=character_tfidf(corpus.fitting), seed=seed)
     except TooFewDifferentError as error:
-        return DomainScores(str(error))
+        return DomainScores(details, str(error))
     transforms = {one.name: one.affine(directions) for one in CANDIDATES}
     seconds = time.perf_counter() - began
 
     gain: Callable[[Affine], Gain]
-    base_dev = confirmed_share = None
     if dev is None:
         comparison = LabelFreeComparison(corpus.held_out, held_out, seed=seed)
-        confirmed_share, gain = comparison.confirmed_share, partial(label_free_gain, comparison, held_out)
-        if confirmed_share < LEAST_CONFIRMED:
+        details = dataclasses.replace(details, confirmed_share=comparison.confirmed_share)
+        if comparison.confirmed_share < LEAST_CONFIRMED:
             return DomainScores(
-                f"only {confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree on, so "
-                "nothing can be compared without labels.",
-                confirmed_share=confirmed_share,
+                details,
+                f"only {comparison.confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree "
+                "on, so nothing can be compared without labels.",
             )
+
+        def gain(transform: Affine) -> Gain:
+            score = comparison.compare(transform.apply(held_out))
+            return Gain(score.gain, score.low, score.high)
     else:
         on_dev = dev_score(dev, run.encode)
-        base_dev, gain = on_dev.base, on_dev.gain
+        details, gain = dataclasses.replace(details, dev=on_dev.base), on_dev.gain
     on_pairs = general_score(run.encode)
     general = on_pairs if on_pairs.base >= SMALLEST_GENERAL_SCORE else None
     results, not_tried = score_transforms(
-        transforms, gain, general, max_general_loss, needs_medium=dev is None, seconds=seconds
+        transforms, gain, general, max_general_loss, may_skip_whitening=dev is None, seconds=seconds
     )
+    details = dataclasses.replace(details, general=None if general is None else general.base, not_tried=not_tried)
     return DomainScores(
+        details,
         gain_measure=LABEL_FREE_SCORE if dev is None else DEV_SCORE,
         results=results,
         transforms=transforms,
-        not_tried=not_tried,
-        general=None if general is None else general.base,
-        dev=base_dev,
-        confirmed_share=confirmed_share,
     )
-
-
-def label_free_gain(comparison: LabelFreeComparison, embeddings: Tensor, transform: Affine) -> Gain:
-    """Return the label-free gain after a transform of (J, D) embeddings of the compared texts by the base model."""
-    score = comparison.compare(transform.apply(embeddings))
-    return Gain(score.gain, score.low, score.high)
 
 
 def score_transforms(
@@ -436,7 +417,7 @@ def score_transforms(
     general: TextScore | None,
     max_general_loss: float,
     *,
-    needs_medium: bool,
+    may_skip_whitening: bool,
     seconds: float = 0.0,
 ) -> tuple[list[CandidateResult], str | None]:
     """Score candidates; the last one, whitening, only if the one before it loses little on pairs of general English.
@@ -446,8 +427,8 @@ def score_transforms(
         gain: finds how much better one is than the base model.
         general: the score on pairs of general English; None where they show nothing for this encoder.
         max_general_loss: how many points a candidate may lose on them.
-        needs_medium: False: whitening is tried whatever the medium transform loses.
-        seconds: what it took to compute the candidates.
+        may_skip_whitening: False: whitening is tried whatever the medium transform loses.
+        seconds: what it took to compute the candidates, all together; each result includes it.
 
     Returns:
         The results, and which candidate was not tried, and why; None: all were.
@@ -455,12 +436,14 @@ def score_transforms(
     results: list[CandidateResult] = []
     lost: float | None = None
     for number, (name, transform) in enumerate(transforms.items(), start=1):
-        if needs_medium and number == len(transforms) and (reason := why_no_whitening(lost, max_general_loss)):
+        if may_skip_whitening and number == len(transforms) and (reason := why_no_whitening(lost, max_general_loss)):
             return results, f"{name}, {reason}"
         began = time.perf_counter()
         value, low, high = gain(transform)
-        after = None if general is None else general.after(transform)
-        lost = None if general is None or after is None else general.base - after
+        after = lost = None
+        if general is not None:
+            after = general.after(transform)
+            lost = general.base - after
         result = CandidateResult(name, value, low, high, after)
         reason = why_not_accepted(result, lost, max_general_loss)
         spent = round(seconds + time.perf_counter() - began, 1)

@@ -53,7 +53,7 @@ def test_what_is_lost_on_general_english_is_held_against_a_candidate():
         return Gain(10.0 + float(transform.offset.mean()))
 
     on_pairs = general(80.0, 80.0, 77.0, 70.0)
-    results, not_tried = score_transforms(TRANSFORMS, gain, on_pairs, 2.0, needs_medium=False, seconds=1.5)
+    results, not_tried = score_transforms(TRANSFORMS, gain, on_pairs, 2.0, may_skip_whitening=False, seconds=1.5)
     assert [(one.name, one.gain, one.general) for one in results] == [
         ("slight", 10.0, 80.0),
         ("medium", 11.0, 77.0),
@@ -65,7 +65,7 @@ def test_what_is_lost_on_general_english_is_held_against_a_candidate():
 
 
 @pytest.mark.parametrize(
-    ("score", "limit", "needs_medium", "tried"),
+    ("score", "limit", "may_skip_whitening", "tried"),
     [
         (general(80.0, 80.0, 77.0, 79.0), 2.0, True, 2),
         (general(80.0, 77.0, 80.0, 70.0), 2.0, True, 3),  # only what the medium one loses counts
@@ -74,9 +74,9 @@ def test_what_is_lost_on_general_english_is_held_against_a_candidate():
         (None, 2.0, True, 3),  # nothing is known of general English
     ],
 )
-def test_whitening_is_tried_where_the_medium_transform_keeps_general_english(score, limit, needs_medium, tried):
+def test_whitening_is_tried_where_the_medium_transform_keeps_general_english(score, limit, may_skip_whitening, tried):
     results, not_tried = score_transforms(
-        TRANSFORMS, lambda _: Gain(0.1, 0.05, 0.2), score, limit, needs_medium=needs_medium
+        TRANSFORMS, lambda _: Gain(0.1, 0.05, 0.2), score, limit, may_skip_whitening=may_skip_whitening
     )
     assert [one.name for one in results] == [*TRANSFORMS][:tried]
     reason = "whitening, as the medium one loses 3.00 on general pairs"

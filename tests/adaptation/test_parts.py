@@ -60,6 +60,8 @@ def test_the_first_fifth_is_held_out_and_texts_without_embedding_are_left_out():
 @pytest.mark.parametrize(
     ("texts", "vectors", "reason"),
     [
+        ([], draw(0, 4), "500 different texts are needed, got 0."),
+        (TEXTS[:499], torch.zeros(499, 4), "500 different texts are needed, got 0."),
         (TEXTS[:499], draw(499, 4), "500 different texts are needed, got 499."),
         ([*map(str, range(603))], draw(603, 4), "only 0% of the texts have a letter"),
         (TEXTS, torch.ones(603, 4), "about the same embedding"),

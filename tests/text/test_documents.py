@@ -96,7 +96,7 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
     ("given", "wanted"),
     [
         (["one", "", "one"], [(0, "", "one"), (1, "", ""), (2, "", "one")]),
-        ((text for text in ["one"]), [(0, "", "one")]),
+        pytest.param((text for text in ["one"]), [(0, "", "one")], id="generator"),
         (pd.Series(["one", "two"]), [(0, "", "one"), (1, "", "two")]),
         (np.array(["one"]), [(0, "", "one")]),
         ({"a": " one\n", 7: "two", np.int32(3): ""}, [("a", "", " one\n"), (7, "", "two"), (3, "", "")]),
@@ -128,7 +128,9 @@ def test_a_title_stands_apart_and_is_searched():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"one", "two"}, "documents must have an order, got a set, .*: give a list or a dict by id."),
+        pytest.param(
+            {"one", "two"}, "documents must have an order, got a set, .*: give a list or a dict by id.", id="set"
+        ),
         (frozenset({"one"}), "documents must have an order"),
         ("one", "documents must be an iterable of strings, got the string 'one'"),
         (b"one", "documents must be an iterable of strings"),
