@@ -75,8 +75,6 @@ def adapt_search(
     from st_extras import evaluation
     from st_extras.files import check_output
     from st_extras.text.corpus import stream_sentences
-    from st_extras.text.documents import read_queries
-    from st_extras.text.folders import find_search_folder
 
     check_output(output, overwrite=overwrite)
     options.check_column(context, documents)
@@ -85,9 +83,7 @@ def adapt_search(
     options.refuse_refined(encoder)
     judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)
     texts: Any = stream_sentences(documents, column=column)
-    folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
-    sources = queries or [str(folder.queries) for folder in folders if folder.queries is not None]
-    wanted = [*read_queries(sources, column=query_column).values()] if sources else None
+    wanted = options.read_given_queries(queries, documents, query_column)
 
     from st_extras import adaptation  # below: torch, which takes seconds
     from st_extras.encoders import load_encoder

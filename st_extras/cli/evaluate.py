@@ -205,7 +205,8 @@ def evaluate(
             check_interval("threshold", threshold, -1, 1)
             if before is None and len(encoder) == 1:
                 raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
-        _on_text(models, stream_sentences(text, column=column), text, threshold, prompt, bar, as_json)
+        stream = stream_sentences(text, column=column)
+        _on_text(models, stream, text, threshold=threshold, prompt=prompt, show_progress_bar=bar, as_json=as_json)
     else:
         _on_pairs(models, _read_pairs(context, sts, sets, as_json), setting, bar, as_json)
 
@@ -227,13 +228,25 @@ def _on_text(
     models: Models,
     sentences: Iterable[str],
     sources: Sequence[str],
+    *,
     threshold: float | None,
     prompt: str | None,
-    bar: bool,
+    show_progress_bar: bool,
     as_json: bool,
 ) -> None:
-    """Print the cosines of unrelated pairs by encoder, where a threshold moves, and who is better without labels."""
+    """Print the cosines of unrelated pairs by encoder, where a threshold moves, and who is better without labels.
+
+    Args:
+        models: the encoders; the others are compared with the first.
+        sentences: the texts.
+        sources: where they are from: a folder in BEIR's layout may have queries to them.
+        threshold: of the first encoder; None: none is moved.
+        prompt: text put before each text; None: the encoder's own.
+        show_progress_bar: while encoding.
+        as_json: print one JSON object.
+    """
     from st_extras.adaptation.run import sample_texts
+    from st_extras.adaptation.search import search_queries
     from st_extras.encoders.structure import has_search_routes
     from st_extras.evaluation.unrelated_pairs import encode_pairs
 
@@ -243,8 +256,10 @@ def _on_text(
     if any(has_search_routes(model) for _, model in loaded):
         if prompt is not None:
             raise ValueError("--prompt is not for an encoder with prompts of its own for queries and documents.")
-        queries, origin = _queries(sources, sample.texts)
-    pairs = encode_pairs(loaded, sample.texts, queries, prompt=prompt, show_progress_bar=bar)
+        given = options.read_given_queries(None, sources)
+        queries = search_queries(given, sample.texts)
+        origin = "sentences of the documents" if given is None else "those of the folder"
+    pairs = encode_pairs(loaded, sample.texts, queries, prompt=prompt, show_progress_bar=show_progress_bar)
     first, *others = pairs.embeddings
     cosines, scores, why_not = pairs.cosines(), {}, ""
     moved = {} if threshold is None else pairs.moved_thresholds(threshold)
@@ -282,17 +297,6 @@ def _on_text(
         print_line("It is no number of points, and only for texts that no encoder here was fitted on.")
     elif why_not:
         print_line(f"Not compared without labels: {why_not}")
-
-
-def _queries(sources: Sequence[str], documents: list[str]) -> tuple[list[str], str]:
-    """Return queries to documents, and where they are from: a folder in BEIR's layout, or sentences of documents."""
-    from st_extras.adaptation.search import search_queries
-    from st_extras.text.documents import read_queries
-    from st_extras.text.folders import find_search_folder
-
-    folders = [source for source in sources if (folder := find_search_folder(source)) is not None and folder.queries]
-    given = [*read_queries(folders).values()] if folders else None
-    return search_queries(given, documents), ", ".join(folders) or "sentences of the documents"
 
 
 def _on_labeled(models: Models, data: LabeledTexts, bar: bool, as_json: bool) -> None:

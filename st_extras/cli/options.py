@@ -7,7 +7,7 @@ the option's name.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -164,6 +164,18 @@ def check_column(context: typer.Context, text: list[str]) -> None:
 
     if all(file_kind(name)[0] == ".txt" for name in text):
         refuse_unread(context, "is not for .txt files: each of their lines is a sentence", "column")
+
+
+def read_given_queries(
+    files: Sequence[str] | None, documents: Sequence[str], column: str | None = None
+) -> list[str] | None:
+    """Return the queries of the files; without any, those of folders in BEIR's layout; None if there are none."""
+    from st_extras.text.documents import read_queries
+    from st_extras.text.folders import find_search_folder
+
+    folders = [folder for folder in map(find_search_folder, documents) if folder is not None]
+    sources = files or [str(folder.queries) for folder in folders if folder.queries is not None]
+    return [*read_queries(sources, column=column).values()] if sources else None
 
 
 def set_prompts(model: Any, query_prompt: str | None, document_prompt: str | None) -> None:

@@ -86,7 +86,6 @@ def search(
     """
     from st_extras.text.corpus import is_blank
     from st_extras.text.documents import read_documents, read_queries
-    from st_extras.text.folders import find_search_folder
 
     if query and queries is not None:
         raise ValueError("--queries does not go with QUERY: give one of them.")
@@ -95,7 +94,6 @@ def search(
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
     read = read_documents(documents, column=column)
     unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
-    folder = find_search_folder(documents)
 
     from st_extras.modules import load  # below: torch, which takes seconds
     from st_extras.search.index import check_index_path
@@ -110,8 +108,8 @@ def search(
     if index is not None and index.exists() and index.stat().st_size:
         found = _updated_search(index, settings, model, read, shows_bars(quiet, as_json))
     else:
-        if settings.queries is None and bm25_weight is None and folder is not None and folder.queries is not None:
-            settings = replace(settings, queries=[*read_queries(folder.queries).values()])
+        if settings.queries is None and bm25_weight is None:
+            settings = replace(settings, queries=options.read_given_queries(None, [documents]))
         found = _new_search(settings, model, read, shows_bars(quiet, as_json))
     if as_json and given:
         searches = [_as_json(query, hits, found.language) for query, hits in _find_each(found, given, top_k)]

@@ -92,7 +92,7 @@ def test_an_encoder_with_routes_compares_queries_with_documents(run, others, mon
     code, out, err = run("evaluate", "ENC", others[1], "--text", "beir")
     assert code == 0, err
     assert all(query.endswith(" a") for query in seen[-1][2])
-    assert f"{len(seen[-1][2])} queries (beir) compared with 300 documents of 300.\n" in out
+    assert f"{len(seen[-1][2])} queries (those of the folder) compared with 300 documents of 300.\n" in out
     assert "Not compared without labels: the score is for texts that are compared with each other" in out
     code, _, err = run("evaluate", others[1], "--text", "docs.txt", "--prompt", "a ")
     assert (code, "--prompt is not for" in err) == (2, True)
