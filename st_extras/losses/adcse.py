@@ -148,22 +148,22 @@ class AdCSELoss(PairLoss):
         )
 
     def calculate_loss(
-        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
+        self, view_batches: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
     ) -> Tensor:
         """Return eq. 5; afterwards, if gradients are enabled, the adversaries take their step.
 
         Args:
-            views: the embeddings of the queries after the head, in mini-batches of (b, D); those of the keys too,
-                unless the momentum encoder makes them.
+            view_batches: the embeddings of the queries after the head, in mini-batches of (b, D); those of the keys
+                too, unless the momentum encoder makes them.
             with_backward: differentiate here, and return a value without a graph.
             columns: the tokenized columns in mini-batches; the momentum encoder makes the keys of the last one.
         """
         advice = "its adversaries take one step, so use SimCSELoss or DCLRLoss, with projection=False"
         refuse_matryoshka(self.model, "AdCSELoss", advice, cached=self)
-        if self.momentum_encoder is not None and len(views) == 1 and columns is not None:
-            views = [views[0], self._keys(self.momentum_encoder, columns[-1])]
+        if self.momentum_encoder is not None and len(view_batches) == 1 and columns is not None:
+            view_batches = [view_batches[0], self._keys(self.momentum_encoder, columns[-1])]
         other_signal = self.momentum_encoder is not None or len(self.adversaries) > 0
-        queries, keys = self.whole(views, other_signal=other_signal)  # (B, D) each
+        queries, keys = self.whole(view_batches, other_signal=other_signal)  # (B, D) each
         adversaries = self.adversaries.vectors.to(full_precision(queries).dtype)  # (M, D)
         gathered, offset = self.gather(keys, other_negatives=len(adversaries))
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
@@ -182,7 +182,7 @@ class AdCSELoss(PairLoss):
                 ascent.add(batch, logits.detach())
             return weighted_info_nce(logits, offset=offset + begin)
 
-        value = self.mean_over_mini_batches(views[0], candidates, contrast, with_backward=with_backward)
+        value = self.mean_over_mini_batches(view_batches[0], candidates, contrast, with_backward=with_backward)
         if ascent is not None:
             self.adversaries.step(ascent, keys)
         return value

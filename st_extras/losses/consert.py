@@ -94,13 +94,13 @@ class ConSERTLoss(PairLoss):
         self.include_positive = check_bool("include_positive", include_positive)
 
     def calculate_loss(
-        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
+        self, view_batches: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
     ) -> Tensor:
         """Return NT-Xent of both views' mini-batches, (b, D) each, averaged over both directions (eq. 9 of SLT-FAI).
 
         ``columns`` are not used.
         """
-        (first, offset), (second, _) = (self.gather(view) for view in self.whole(views))
+        (first, offset), (second, _) = (self.gather(view) for view in self.whole(view_batches))
 
         def half(anchors: list[Tensor], own_view: Tensor, other_view: Tensor) -> Tensor:
             candidates = unit_rows(torch.cat([other_view, own_view]))  # (2 * world * B, D)
@@ -113,7 +113,7 @@ class ConSERTLoss(PairLoss):
 
             return self.mean_over_mini_batches(anchors, candidates, contrast, with_backward=with_backward)
 
-        return half(views[0], first, second) + half(views[1], second, first)
+        return half(view_batches[0], first, second) + half(view_batches[1], second, first)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""

@@ -153,20 +153,20 @@ class DCLRLoss(PairLoss):
         )
 
     def calculate_loss(
-        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
+        self, view_batches: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
     ) -> Tensor:
         """Return eq. 6.
 
         Args:
-            views: the embeddings of the anchors and of the positives, after the head, each in mini-batches of (b, D).
+            view_batches: the embeddings of the anchors and of the positives, after the head, in mini-batches of (b, D).
             with_backward: differentiate here, and return a value without a graph.
             columns: the tokenized columns in mini-batches, for a complementary model or table.
         """
         is_guided, has_noise = self.instance_weights.guide is not None, self.noise.ratio > 0
-        anchors, positives = self.whole(views, other_signal=is_guided or has_noise)  # (B, D) each
+        anchors, positives = self.whole(view_batches, other_signal=is_guided or has_noise)  # (B, D) each
         noise, pair_weights = positives.new_empty(0), None
         if has_noise:
-            noise = unit_rows(self.noise(views[0]))  # (K, D), constants; of mini-batches, so no (B, K) is held
+            noise = unit_rows(self.noise(view_batches[0]))  # (K, D), constants; of mini-batches, so no (B, K) is held
         gathered, offset = self.gather(positives, other_negatives=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
         if is_guided:
@@ -187,7 +187,7 @@ class DCLRLoss(PairLoss):
             # by default the positive is left out of the denominator: the difference from InfoNCE
             return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset + begin)
 
-        value = self.mean_over_mini_batches(views[0], candidates, contrast, with_backward=with_backward)
+        value = self.mean_over_mini_batches(view_batches[0], candidates, contrast, with_backward=with_backward)
         if pair_weights is not None and torch.is_grad_enabled():
             self.instance_weights.record(pair_weights)  # last: it counts the negatives that ``contrast`` has left
         return value

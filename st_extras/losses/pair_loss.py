@@ -69,12 +69,15 @@ class PairLoss(nn.Module, ABC):
 
     Abstract: a loss adds its settings and ``calculate_loss``, its mathematics. What happens to a batch of B sentences:
 
-    1. ``forward`` checks the columns, and the encoder makes the views: all rows in one pass, or in mini-batches of b
-       rows by :class:`~st_extras.losses.parts.gradient_cache.GradientCache`. Then the embeddings pass the head.
+    1. ``forward`` checks the columns, has the encoder embed all rows of both views in one pass, and passes the
+       embeddings through the head. With ``mini_batch_size``,
+       :class:`~st_extras.losses.parts.gradient_cache.GradientCache` does so for b rows of one view at a time, and again
+       in the backward pass, which takes the gradients from the embeddings to the weights.
     2. ``calculate_loss`` gets each view as a list of mini-batches, (b, D) each; without mini-batches, a list of one.
-    3. It calls :meth:`whole` for both views in one piece, (B, D) each,
-    4. :meth:`gather` for the candidates of all processes, (world * B, D), which every anchor is compared with,
-    5. and :meth:`mean_over_mini_batches`, which contrasts the anchors of one mini-batch at a time with them.
+    3. It calls :meth:`whole`, which returns both views in one piece, (B, D) each, and warns if they are equal;
+    4. :meth:`gather`, which returns the candidates that every anchor is compared with: the second views of this
+       process, or of all, (world * B, D);
+    5. and :meth:`mean_over_mini_batches`, which contrasts the anchors of one mini-batch at a time with the candidates.
 
     A loss that wraps this one and encodes the rows itself, such as SLT-FAI, asks :meth:`views` which rows, and begins
     at :meth:`compute_loss_from_embeddings`. MatryoshkaLoss runs a loss once per dimension, see :meth:`begins_batch`.
@@ -136,13 +139,13 @@ class PairLoss(nn.Module, ABC):
 
     @abstractmethod
     def calculate_loss(
-        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
+        self, view_batches: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
     ) -> Tensor:
         """Return the loss of a batch.
 
         Args:
-            views: the embeddings of each view after the head, in mini-batches of (b, D).
-            with_backward: differentiate here, with respect to ``views``, and return a value without a graph.
+            view_batches: the embeddings of each view after the head, in mini-batches of (b, D).
+            with_backward: differentiate here, with respect to ``view_batches``, and return a value without a graph.
             columns: the tokenized columns in the same mini-batches; None if only the embeddings are known.
         """
 
@@ -183,9 +186,9 @@ class PairLoss(nn.Module, ABC):
             labels: not used.
             sentence_features: the tokenized columns, for a loss that has another encoder read them too.
         """
-        views = [[self.projection_head(view)] for view in embeddings]
+        view_batches = [[self.projection_head(view)] for view in embeddings]
         columns = None if sentence_features is None else [[column] for column in sentence_features]
-        return self.calculate_loss(views, columns=columns)
+        return self.calculate_loss(view_batches, columns=columns)
 
     def encode_view(self, rows: Features, augmentation: str, generator: torch.Generator | None) -> Tensor:
         """Return the embeddings of a mini-batch of one view after the head, (b, D)."""
@@ -194,17 +197,17 @@ class PairLoss(nn.Module, ABC):
 
     # -- for calculate_loss
 
-    def whole(self, views: ViewBatches, *, other_signal: bool = False) -> tuple[Tensor, Tensor]:
+    def whole(self, view_batches: ViewBatches, *, other_signal: bool = False) -> tuple[Tensor, Tensor]:
         """Return both views of the whole batch, (B, D) each.
 
         Args:
-            views: their mini-batches.
+            view_batches: their mini-batches.
             other_signal: whether a batch with two equal views still teaches something: by adversaries, noise, a guide.
 
         Raises:
             ValueError: if the views differ in shape, or were truncated after the head.
         """
-        joined = [batches[0] if len(batches) == 1 else torch.cat(batches) for batches in views]
+        joined = [batches[0] if len(batches) == 1 else torch.cat(batches) for batches in view_batches]
         shapes = [tuple(view.shape) for view in joined]
         if len(joined) != 2 or shapes[0] != shapes[1]:
             raise ValueError(f"{type(self).__name__} compares two views of one shape, got {shapes}.")

@@ -100,10 +100,10 @@ class SimCSELoss(PairLoss):
         self.include_positive = check_bool("include_positive", include_positive)
 
     def calculate_loss(
-        self, views: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
+        self, view_batches: ViewBatches, *, with_backward: bool = False, columns: ColumnBatches | None = None
     ) -> Tensor:
         """Return the loss of both views' mini-batches, (b, D) each, after the head; ``columns`` are not used."""
-        _, positives = self.whole(views)  # (B, D)
+        _, positives = self.whole(view_batches)  # (B, D)
         gathered, offset = self.gather(positives)
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
 
@@ -111,7 +111,7 @@ class SimCSELoss(PairLoss):
             scores = unit_scores(unit_rows(anchors), candidates, self.temperature)  # (b, world * B)
             return weighted_info_nce(scores, include_positive=self.include_positive, offset=offset + begin)
 
-        return self.mean_over_mini_batches(views[0], candidates, contrast, with_backward=with_backward)
+        return self.mean_over_mini_batches(view_batches[0], candidates, contrast, with_backward=with_backward)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
