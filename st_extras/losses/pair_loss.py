@@ -52,7 +52,7 @@ class ProjectionHead(nn.Sequential):
         require_synchronised(self)
         self.check_size(embeddings)
         linear, tanh = self
-        after: Tensor = tanh(linear(embeddings.to(linear.weight.dtype)))
+        after: Tensor = tanh(linear(embeddings.to(next(self.parameters()).dtype)))
         return after
 
     def check_size(self, embeddings: Tensor) -> None:
