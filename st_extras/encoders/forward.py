@@ -93,7 +93,7 @@ def trained_encoder(model: nn.Module) -> SentenceTransformer:
     if torch.is_grad_enabled():
         require_trainable(encoder)
     if isinstance(vars(encoder[0]).get("forward"), TransformerDecorator):
-        raise ValueError("AdaptiveLayerLoss cannot run this loss: use it without, or inside MatryoshkaLoss.")
+        raise ValueError("AdaptiveLayerLoss cannot run this loss: train with the loss alone.")
     return encoder
 
 
