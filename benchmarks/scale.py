@@ -57,7 +57,7 @@ WEIGHT = 0.02  # finding it would be work that the bare parts do not have
 
 
 def write_corpus(path: Path, count: int, seed: int = 0) -> None:
-    """Write ``count`` sentences of 5 to 25 words each, one a line; words are as frequent as Zipf's law has them."""
+    """Write ``count`` sentences of 5 to 25 words each, one per line; words are as frequent as Zipf's law has them."""
     generator = random.Random(seed)
     vocabulary = sorted(quick_tokenizer().get_vocab().items(), key=lambda item: item[1])
     words = [word for word, _ in vocabulary if word.isascii() and word.isalpha() and len(word) > 1]

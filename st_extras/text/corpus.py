@@ -204,7 +204,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
         sources: one or several of
 
             * a file: text with a sentence per line (any name), .md (a file is one text), .jsonl (.ndjson), .csv or
-              .tsv, also with .gz, .bz2 or .xz; .parquet; .json (a list of objects, or one a line), which is read whole;
+              .tsv, also with .gz, .bz2 or .xz; .parquet; .json (a list, or one object per line), which is read whole;
               in upper or lower case. The first row of a .csv or .tsv file names the columns. Fields of .csv files are
               separated by commas, semicolons, tabs or bars: whichever gives the column. Quotes of a .tsv file enclose
               fields if all of it can be read so and one of them holds a quote, a tab or a line end. The title of a .md

@@ -216,7 +216,7 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     Args:
         path: the file.
         columns: to read.
-        other: what a file of any other ending is read as: ".txt", a sentence a line, or ".tsv".
+        other: what a file of any other ending is read as: ".txt", one sentence per line, or ".tsv".
 
     Raises:
         ValueError: if it is a copy that an editor left, or a pipe that would have to be read twice.
@@ -271,7 +271,7 @@ def _json(path: str | PathLike[str]) -> Rows:
     try:
         first = next(rows, None)
     except ValueError as error:
-        raise ValueError(f"{path} must be a list of objects, or hold one a line: {error}") from None
+        raise ValueError(f"{path} must be a list of objects, or hold one per line: {error}") from None
     if first is not None:
         yield first
         yield from rows
@@ -417,7 +417,7 @@ _READERS: dict[str, tuple[Callable[..., Rows], str]] = {
     ".txt": (_lines, ""),
     ".md": (_markdown, ""),
     ".jsonl": (_jsonl, ""),
-    ".json": (_json, " (it must be a list of objects, or hold one a line)"),
+    ".json": (_json, " (it must be a list of objects, or hold one per line)"),
     ".csv": (_table, " (its first row must be a header; commas, semicolons, tabs or bars separate its fields)"),
     ".tsv": (_table, " (its first row must be a header; tabs separate its fields)"),
     ".parquet": (_parquet, ""),

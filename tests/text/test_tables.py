@@ -240,7 +240,7 @@ def test_a_json_object_of_many_objects_is_refused_in_one_short_line(tmp_path):
 
 def test_a_large_json_that_is_no_list_is_refused_in_our_words(tmp_path, caplog):
     path = write(tmp_path / "a.json", json.dumps({"meta": {}, "data": [{"text": "a" * 100}] * 20_000}))
-    with pytest.raises(ValueError, match=r"a\.json has no column .*must be a list of objects, or hold one a line"):
+    with pytest.raises(ValueError, match=r"a\.json has no column .*must be a list of objects, or hold one per line"):
         read_sentences(path)
     assert not caplog.messages
 
