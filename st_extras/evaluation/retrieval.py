@@ -32,7 +32,6 @@ RRF_DEPTH = 100
 """How many documents of each side are fused by rank."""
 _OPTIONS_OF_INDEX = ("batch_size", "show_progress_bar")
 _OPTIONS = ("query_prompt", "document_prompt", "truncate_dim", *_OPTIONS_OF_INDEX)
-_MOST = 1_000_000  # documents in a ranking
 _SCORES_AT_ONCE = 2**27  # queries x documents: 512 MiB of float32
 logger = logging.getLogger(__name__)
 
@@ -153,18 +152,20 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
             for query, hits in zip(self.queries_ids, queries_result_list, strict=True)
         ]
 
-    def embed_both(self, model: SentenceTransformer, words: int | None = None) -> tuple[Floats, Floats, Passages]:
+    def embed_both(
+        self, model: SentenceTransformer, passage_words: int | None = None
+    ) -> tuple[Floats, Floats, Passages]:
         """Return the embeddings of the queries (Q, D) and of the documents' passages (P, D), and the passages.
 
         Similarities are inner products of the embeddings.
 
         Args:
             model: the encoder.
-            words: of a passage. None: each document is one.
+            passage_words: words of a passage. None: each document is one.
         """
         queries = self.embed_inputs(model, self.queries, "query", self.query_prompt_name, self.query_prompt)
         documents = list(self.task.documents.values())
-        cut = cut_documents(model, documents, words, self.corpus_prompt)
+        cut = cut_documents(model, documents, passage_words, self.corpus_prompt)
         pieces = cut.texts(documents)
         embedded = self.embed_inputs(model, pieces, "document", self.corpus_prompt_name, self.corpus_prompt)
         return comparable(model, queries), comparable(model, embedded), cut
@@ -201,10 +202,8 @@ class RetrievalComparison:
     ranks: dict[str, list[int | None]]
 
 
-def comparison_rows(names: Iterable[str], *, bm25: bool = True) -> list[str]:
+def comparison_rows(names: Iterable[str]) -> list[str]:
     """Return the names of the rows of :func:`compare_retrieval` for encoders with these names, in its order."""
-    if not bm25:
-        return list(names)
     return [*(row for name in names for row in (name, f"{name} + {_BM25}", f"{name} and {_BM25}, RRF")), _BM25]
 
 
@@ -212,7 +211,6 @@ def compare_retrieval(
     task: RetrievalTask,
     models: Iterable[tuple[str, SentenceTransformer]],
     *,
-    bm25: bool = True,
     baseline: str | None = None,
     language: str | None = None,
     passages: int | None = PASSAGE_WORDS,
@@ -221,14 +219,14 @@ def compare_retrieval(
 ) -> RetrievalComparison:
     """Score encoders on a search collection, beside what a sceptic would use: BM25, and both together.
 
+    The rows are, for each encoder, "NAME", "NAME + BM25" (its score plus a weight times BM25's: one weight for all
+    queries, found without judgements as :class:`~st_extras.search.HybridSearch` does) and "NAME and BM25, RRF"
+    (:func:`fuse_ranks`: what a search engine does by default), and "BM25".
+
     Args:
         task: from :func:`load_retrieval`.
         models: different names and encoders, which compare by cosine or dot product; a generator need not hold more
             than one encoder at a time.
-        bm25: whether to add the row "BM25" and, for each encoder, "NAME + BM25" (the encoder's score plus a weight
-            times BM25's: one weight for all queries, found without judgements as
-            :class:`~st_extras.search.HybridSearch` does) and "NAME and BM25, RRF" (:func:`fuse_ranks`: what a search
-            engine does by default).
         baseline: the row that differences are to, which comes first: see :func:`comparison_rows`; "bm25" is "BM25".
             None: the first encoder.
         language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`.
@@ -249,18 +247,16 @@ def compare_retrieval(
     for option in options:
         check_choice("options: each", option, _OPTIONS if index is None else _OPTIONS_OF_INDEX)
     baseline = _BM25 if baseline == _BM25.lower() else baseline
-    if baseline == _BM25 and not bm25:
-        raise ValueError("bm25 must be True with baseline='bm25', got False.")
     passage_words = check_passages(passages)
     evaluator = RetrievalEvaluator(task, **options)
-    words = BM25(list(task.documents.values()), language) if bm25 else None
+    by_words = BM25(list(task.documents.values()), language)
     queries: Any = evaluator.queries
     row_of = {text.strip(): row for row, text in enumerate(queries)}
     sampled = [row_of[text] for text in sample_queries(queries)]  # as HybridSearch does
     hits: dict[str, list[list[dict[str, Any]]]] = {}
     names: list[str] = []
     for name, model in models:
-        if name in names or name in comparison_rows(names, bm25=True):
+        if name in comparison_rows(names):
             raise ValueError(f"models must have different names, and none the name of a row, got {name!r} again.")
         if index is not None and names:
             raise ValueError(f"index must be None with several encoders, got {str(index)!r}: give one encoder.")
@@ -274,23 +270,16 @@ def compare_retrieval(
             if passage_words is None:
                 warn_of_long_ones(model, list(task.documents.values()))
             of_queries, of_documents, cut = evaluator.embed_both(model, passage_words)
-            if words is not None:
-                asked = [queries[row] for row in sampled]
-                weight = hybrid_weight(words, asked, of_queries[sampled], of_documents, passages=cut)
+            texts = [queries[row] for row in sampled]
+            weight = hybrid_weight(by_words, texts, of_queries[sampled], of_documents, passages=cut)
             blocks = ((rows, cut.best(scores)) for rows, scores in score_blocks(of_queries, of_documents))
         for rows, dense in blocks:
-            scores: dict[str, np.ndarray] = {name: dense}
-            if words is not None:
-                by_words = words.scores(queries[rows])
-                scores[f"{name} + {_BM25}"] = dense + weight * by_words
-                scores[f"{name} and {_BM25}, RRF"] = fuse_ranks(dense, by_words)
-            for row, found in scores.items():
-                hits.setdefault(row, []).extend(evaluator.rank(found))
-    if words is not None:
-        of_bm25 = (
-            evaluator.rank(words.scores(queries[rows])) for rows in row_blocks(len(queries), len(task.documents))
-        )
-        hits[_BM25] = [hits_of_query for block in of_bm25 for hits_of_query in block]
+            word_scores = by_words.scores(queries[rows])
+            sums = dense, dense + weight * word_scores, fuse_ranks(dense, word_scores)
+            for row, scores in zip(comparison_rows([name]), sums, strict=False):
+                hits.setdefault(row, []).extend(evaluator.rank(scores))
+    for rows in row_blocks(len(queries), len(task.documents)):
+        hits.setdefault(_BM25, []).extend(evaluator.rank(by_words.scores(queries[rows])))
     if baseline is not None:
         check_choice("baseline", baseline, (*hits, None))
         hits = {baseline: hits[baseline]} | hits
@@ -318,7 +307,7 @@ def _open_index(
         search.save(path)
         return search
     search = HybridSearch.open(path, model, batch_size=options.get("batch_size", 32))
-    kept = {document.id: document.full_text.strip() for document in search.documents}
+    kept = {str(document.id): document.full_text.strip() for document in search.documents}
     if kept != {key: text.strip() for key, text in task.documents.items() if not is_blank(text)}:
         raise ValueError(f"index must be of the documents of the task, got {str(path)!r} of others: give a new file.")
     if language not in (None, search.language):

@@ -186,13 +186,15 @@ class HybridSearch:
         show_progress_bar: bool = False,
     ) -> None:
         self._set_up(model, batch_size)
-        weight = _wanted_weight(queries, bm25_weight) or Weight()
         passage_words = check_passages(passages) if embeddings is None else None
-        settings = passage_words, check_language(language), replace(weight, share=check_share(share))
-        given = _check_not_all_blank(as_documents(documents))
+        language = check_language(language)
+        weight = replace(_wanted_weight(queries, bm25_weight) or Weight(), share=check_share(share))
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
+        given = _check_not_all_blank(as_documents(documents))
         given_embeddings = _as_rows(embeddings, given)
-        state = SearchState.without_documents(self._fingerprint(), model.similarity_fn_name, *settings)
+        state = SearchState.without_documents(
+            self._fingerprint(), model.similarity_fn_name, passage_words, language, weight
+        )
         self._state, _, _ = self._state_after(
             state, given, lambda _: False, given_embeddings, show_progress_bar=show_progress_bar
         )
@@ -530,7 +532,7 @@ class HybridSearch:
         """
         texts = [document.full_text for document in documents]
         if given_embeddings is not None:
-            embeddings = self._check_given(state, texts, given_embeddings)
+            embeddings = self._check_given_embeddings(state, texts, given_embeddings)
             return NewDocuments(documents, cut_documents(self.model, texts, None), embeddings)
         passages = cut_documents(self.model, texts, state.passage_words)
         if state.passage_words is None:
@@ -557,7 +559,9 @@ class HybridSearch:
                 bar.update(len(part))
         return NewDocuments(documents, passages, embeddings)
 
-    def _check_given(self, state: SearchState, texts: Sequence[str], given_embeddings: torch.Tensor) -> Floats:
+    def _check_given_embeddings(
+        self, state: SearchState, texts: Sequence[str], given_embeddings: torch.Tensor
+    ) -> Floats:
         """Return embeddings (M, D) of M texts as a state holds them, if they are the model's.
 
         Raises:

@@ -35,7 +35,6 @@ WAIT = 10.0
 _APPLICATION = 0x53544578  # what SQLite's file header says of an index; "STEx"
 _FORMAT = 1
 _ROWS = 10_000  # read at a time
-_COPIED = 2**16  # embeddings that are copied at a time
 _REMEDY = "make the index again from its documents"
 _SCHEMA = (
     "CREATE TABLE search(version TEXT NOT NULL, encoder TEXT NOT NULL, similarity TEXT NOT NULL, "
@@ -151,9 +150,7 @@ class SearchState:
         rows = np.flatnonzero(np.repeat(kept, np.diff(self.passages.first)))
         _, passages = self.passages.kept(rows)
         embeddings = np.empty((len(rows) + len(new.embeddings), self.embeddings.shape[1]), dtype=np.float32)
-        for first in range(0, len(rows), _COPIED):  # a block at a time, which bounds the memory
-            block = rows[first : first + _COPIED]
-            embeddings[first : first + len(block)] = self.embeddings[block]
+        np.take(self.embeddings, rows, axis=0, out=embeddings[: len(rows)], mode="clip")  # which makes no copy
         embeddings[len(rows) :] = new.embeddings
         return replace(
             self,
@@ -211,7 +208,7 @@ def _errors_of(path: Path) -> Iterator[None]:
         reason = str(error)
         if "locked" in reason:
             raise TimeoutError(
-                f"{str(path)!r} is being changed by another process for more than {WAIT:g} seconds: do the same again "
+                f"{str(path)!r} has been in use by another process for more than {WAIT:g} seconds: do the same again "
                 "when that is done."
             ) from error
         if any(part in reason for part in ("disk I/O", "disk is full", "readonly", "unable to open")):

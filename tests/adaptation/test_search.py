@@ -262,7 +262,7 @@ def test_documents_of_judgements_are_cut_too(still_encoder, tmp_path):
     )
     found = adapt_search(still_encoder, LONG, tmp_path, **quiet(seed=SEED, queries=QUERIES, dev=judged, passages=8))
     cut, whole = (
-        100 * compare_retrieval(judged, [("base", still_encoder)], bm25=False, passages=words).rows["base"]["ndcg@10"]
+        100 * compare_retrieval(judged, [("base", still_encoder)], passages=words).rows["base"]["ndcg@10"]
         for words in (8, None)
     )
     assert found.details.dev == pytest.approx(cut, abs=1e-3)

@@ -103,6 +103,8 @@ def test_what_stands_beside_a_long_word_stays_together_and_no_sign_alone(still_e
 
 
 def test_a_part_that_two_passages_share_stands_once(still_encoder):
-    text = " ".join(f"donau{i}dampfschifffahrt" for i in range(40))
+    """8 words of 6 tokens are halved twice, and the last quarter of each passage is the first of the next."""
+    text = " ".join("".join(random.Random(i).choices("abcdehlnrst", k=6)) for i in range(40))
     cut = cut_documents(still_encoder, [text], 8)
-    assert len({*map(tuple, cut.spans.tolist())}) == len(cut.spans)
+    assert {len(piece.split()) for piece in cut.texts([text])} == {2}
+    assert len({*map(tuple, cut.spans.tolist())}) == len(cut.spans) == 20

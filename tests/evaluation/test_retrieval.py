@@ -111,9 +111,8 @@ def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
         interval = {"difference": change.mean(), "low": low, "high": high}
         assert found[name] == pytest.approx(metrics | interval, abs=1e-5), name
     assert found["BM25"]["low"] < found["BM25"]["difference"] < found["BM25"]["high"]
-    assert list(compare_retrieval(SEARCH, [("a", encoder)], bm25=False).rows) == ["a"]
     with pytest.raises(ValueError, match=r"^models must"):
-        compare_retrieval(SEARCH, [("a", encoder)] * 2, bm25=False)
+        compare_retrieval(SEARCH, [("a", encoder)] * 2)
 
 
 def test_any_row_is_the_baseline(encoder, make_encoder):
@@ -121,7 +120,6 @@ def test_any_row_is_the_baseline(encoder, make_encoder):
     rows = comparison_rows(["a", "b"])
     plain = compare_retrieval(SEARCH, models).rows
     assert list(plain) == rows
-    assert list(compare_retrieval(SEARCH, models, bm25=False).rows) == comparison_rows(["a", "b"], bm25=False)
     for baseline in rows:
         found = compare_retrieval(SEARCH, models, baseline=baseline).rows
         assert list(found) == [baseline, *(row for row in rows if row != baseline)]
@@ -134,8 +132,6 @@ def test_any_row_is_the_baseline(encoder, make_encoder):
     assert names == ["BM25", *rows[:-1]]
     with pytest.raises(ValueError, match=r"^baseline must be one of 'a', 'a \+ BM25', 'a and BM25, RRF'.*, got 'c'"):
         compare_retrieval(SEARCH, models, baseline="c")
-    with pytest.raises(ValueError, match=r"^bm25 must be True"):
-        compare_retrieval(SEARCH, models, baseline="bm25", bm25=False)
 
 
 def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_encoder):
@@ -187,6 +183,18 @@ def test_an_index_with_titles_serves_too(encoder, tmp_path):
     assert rows["a"] == pytest.approx(expected["a"], abs=1e-6), "what has no text is not found"
 
 
+def test_an_index_with_whole_numbers_as_ids_serves_a_task_read_from_files(encoder, tmp_path):
+    task = RetrievalTask(
+        QUERIES, {key[1:]: text for key, text in DOCUMENTS.items()},
+        {query: {key[1:]: grade for key, grade in grades.items()} for query, grades in RELEVANT.items()},
+    )  # fmt: skip
+    search = HybridSearch(encoder, [*DOCUMENTS.values()], queries=[QUERIES[key] for key in RELEVANT])
+    search.save(tmp_path / "index.sqlite")
+    expected = compare_retrieval(task, [("a", encoder)]).rows
+    found = compare_retrieval(task, [("a", encoder)], index=tmp_path / "index.sqlite").rows
+    assert found["a + BM25"] == pytest.approx(expected["a + BM25"], abs=1e-6)
+
+
 def test_long_documents_count_by_their_best_passage_as_search_finds_them(encoder, caplog):
     """What is scored is what search finds, alone and with BM25; without passages, a warning says what is not read."""
     keys = list(DOCUMENTS)
@@ -231,7 +239,7 @@ def test_queries_and_documents_have_their_prompts(encoder, prompts, given, used)
         RELEVANT,
     )
     found = RetrievalEvaluator(SEARCH, **given)(encoder)
-    rows = compare_retrieval(SEARCH, [("", encoder)], bm25=False, **given).rows
+    rows = compare_retrieval(SEARCH, [("", encoder)], **given).rows
     encoder.prompts = {}
     assert found == pytest.approx(RetrievalEvaluator(plain)(encoder))
     assert found["cosine_ndcg@10"] != pytest.approx(RetrievalEvaluator(SEARCH)(encoder)["cosine_ndcg@10"])
@@ -299,7 +307,7 @@ def test_a_querys_own_document_is_no_hit(encoder, caplog):
         listed = [key for _, key in ranked if (query, key) != ("a", "a")]
         expected.append(next(1 / rank for rank, key in enumerate(listed, 1) if key in OWN.relevant[query]))
     assert found["cosine_mrr@10"] == pytest.approx(np.mean(expected))
-    compared = compare_retrieval(OWN, [("", encoder)], bm25=False)
+    compared = compare_retrieval(OWN, [("", encoder)])
     assert compared.rows[""]["ndcg@10"] == pytest.approx(found["cosine_ndcg@10"])
     ranks = [1 / rank if rank is not None and rank <= 10 else 0 for rank in compared.ranks[""]]
     assert np.mean(ranks) == pytest.approx(found["cosine_mrr@10"])  # the query's own document has no rank

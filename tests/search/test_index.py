@@ -167,12 +167,12 @@ def test_a_file_that_another_process_writes_to_is_waited_for_and_named(search, p
         assert_same(HybridSearch.open(path, search.model), search)  # readers see the earlier state
         for write in (lambda: opened.add({"new": "a cat"}), lambda: HybridSearch(search.model, ["a"]).save(path)):
             with pytest.raises(
-                TimeoutError, match=r"index.sqlite' is being changed by another process for more than 0.1"
+                TimeoutError, match=r"index.sqlite' has been in use by another process for more than 0.1"
             ):
                 write()
         other.execute("ROLLBACK")
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(TimeoutError, match=r"index.sqlite' is being changed by another process"):
+        with pytest.raises(TimeoutError, match=r"index.sqlite' has been in use by another process"):
             HybridSearch.open(path, search.model)
     opened.add({"new": "a cat"})
     assert_new(opened, {**BEFORE, "new": "a cat"})
