@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Transformer
@@ -178,6 +180,8 @@ def test_a_tokenizer_without_padding_token_pads_with_the_end_of_a_text(tmp_path)
 @pytest.mark.parametrize("name", some_fast(["ModernBERT", "Longformer", "Gemma 3", "T5 encoder"], ["ModernBERT"]))
 def test_a_cut_encoder_loads_as_it_was_saved_or_is_refused(name, tmp_path):
     build(name, tmp_path / "whole")
+    if name == "ModernBERT" and Version(transformers.__version__) < Version("5.17"):
+        pytest.skip("this transformers saves no ModernBERT whose layers are all of one kind")
     if name == "T5 encoder":
         with pytest.raises(ValueError, match=r"^layers=1 is not possible"):
             load_encoder(tmp_path / "whole", layers=1, device="cpu")
