@@ -77,7 +77,7 @@ def neighbours(candidate: LinearTransform, embeddings: Tensor, texts: Texts, see
 def locality(embeddings: Tensor, texts: Texts, seed: int) -> Affine:
     """``locality_preserving`` at its defaults."""
     found = neighbor_directions(embeddings, tfidf=character_tfidf(texts), seed=seed)
-    return Affine.centred(found.mean, found.kernel(power=1.0, recolor=0.5))
+    return Affine.centred(found.mean, found.kernel(recolor=0.5))
 
 
 STEPS: dict[str, Callable[[Tensor, Texts, int], Affine]] = {

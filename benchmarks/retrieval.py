@@ -16,8 +16,12 @@ import torch
 
 from benchmarks.records import run_once
 from benchmarks.studies import KEPT, Options, chosen
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
-from st_extras.adaptation.search import FEWEST_QUERIES, choose_harmless, compare_candidates
+from st_extras.adaptation.search import (
+    FEWEST_QUERIES,
+    PseudoRelevanceComparison,
+    choose_harmless,
+    compare_candidates,
+)
 from st_extras.adaptation.search_transforms import (
     BOTH_SIDES,
     QUERIES_ALONE,
@@ -84,7 +88,7 @@ def chosen_routes(
     if len(comparison.compared) < FEWEST_QUERIES:
         return Routes(None)
     candidates = {transform.name: route for transform, route in zip(transforms, routes, strict=True)}
-    name = choose_harmless(compare_candidates(comparison, candidates, start)).name
+    name = choose_harmless(compare_candidates(comparison.compare, candidates, start)).name
     return Routes(None) if name is None else candidates[name]
 
 

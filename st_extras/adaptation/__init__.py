@@ -1,10 +1,9 @@
 """A good encoder adapted to your text or search without labels: sample, encode, propose, score, choose, save."""
 
-from st_extras.adaptation.domain import adapt
+from st_extras.adaptation.domain import CANDIDATES, LinearTransform, adapt
 from st_extras.adaptation.report import Adaptation, CandidateResult, DomainDetails, SearchDetails, TextSummary
 from st_extras.adaptation.run import AdaptationOptions
 from st_extras.adaptation.search import adapt_search
-from st_extras.adaptation.transforms import CANDIDATES, LinearTransform
 
 __all__ = [
     "CANDIDATES",

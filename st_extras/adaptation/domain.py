@@ -3,7 +3,7 @@
 Sample texts, encode them, compute candidates from most of them, score each on the others, choose one, save it.
 
 The candidates are linear transforms, those of Locality Preserving Projections, in strengths from slight to whitening:
-see :class:`~st_extras.adaptation.transforms.LinearTransform`. One may be chosen if it is better than the base model, by
+see :class:`LinearTransform`. One may be chosen if it is better than the base model, by
 the label-free score of :class:`~st_extras.evaluation.LabelFreeComparison` or on a development set, and keeps general
 English: see :mod:`st_extras.adaptation.choice`.
 """
@@ -17,7 +17,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
@@ -42,7 +41,6 @@ from st_extras.adaptation.run import (
     start_run,
     with_embedding,
 )
-from st_extras.adaptation.transforms import CANDIDATES, STRENGTHS
 from st_extras.checks import check_choice, check_interval, check_not_negative, shown
 from st_extras.citations import CITATIONS
 from st_extras.encoders.structure import embedding_dimension
@@ -52,7 +50,7 @@ from st_extras.evaluation.label_free import LEAST_CONFIRMED, MOST
 from st_extras.evaluation.label_metrics import label_scores
 from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.linear import Affine, add_linear
-from st_extras.modules.neighbor_directions import TooFewDifferentError, neighbor_directions
+from st_extras.modules.neighbor_directions import NeighborDirections, TooFewDifferentError, neighbor_directions
 from st_extras.samples import graded_pairs
 from st_extras.spearman import spearman_of_pairs
 from st_extras.text.corpus import FEWEST_WITH_LETTERS, share_with_letters
@@ -140,10 +138,16 @@ def adapt(
             choice = choose(scores.results, None if strength is None else STRENGTHS[strength])
         else:
             choice = Choice(None, scores.why_nothing)
-        details = scores.details
-        if choice.name is None:
-            refined = model
-        else:
+        details = DomainDetails(
+            max_general_loss=max_general_loss,
+            general=scores.general,
+            dev=scores.dev,
+            mean_cosine=corpus.mean_cosine,
+            confirmed_share=scores.confirmed_share,
+            not_tried=scores.not_tried,
+        )
+        refined = model
+        if choice.name is not None:
             result = next(one for one in scores.results if one.name == choice.name)
             points = expected_points(result.gain) if dev is None else None
             transform = scores.transforms[choice.name]
@@ -151,7 +155,7 @@ def adapt(
                 model,
                 transform,
                 method=METHOD,
-                line=card_line(result, len(corpus.fitting), details.general, points),
+                line=card_line(result, len(corpus.fitting), scores.general, points),
                 citation=CITATIONS["he2003locality"],
             )
             before, after = corpus.held_out_embeddings, transform.apply(corpus.held_out_embeddings)
@@ -271,48 +275,51 @@ def why_not_enough(encoded: int, texts: list[str]) -> str | None:
     return None
 
 
-# --- the scores of the candidates ---
+# --- the candidates ---
 
 
-class Gain(NamedTuple):
-    """How much better a candidate is than the base model.
-
-    Attributes:
-        value: points of a score times 100, or the label-free score.
-        low: lower end of its 95 % interval; None for a score by labels.
-        high: its upper end; None likewise.
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-class TextScore:
-    """A score of some texts by their embeddings, times 100: of the base model, and after a transform.
-
-    Args:
-        embeddings: (N, D) by the base model, before a Normalize module.
-        score: takes (N, D') embeddings of the same texts.
+@dataclass(frozen=True)
+class LinearTransform:
+    """A way to refine: v' = (v - mu) ((1 - t) I + t W) + kept_mean mu, W the kernel of :class:`NeighborDirections`.
 
     Attributes:
-        base: the base model's.
+        name: in the table.
+        recolor: how far W gives directions their variance back: 1 all of it, 0 leaves them whitened.
+        strength: t, with any amount of text; N texts have N / (N + 1000) of it, as few texts are weak evidence.
+        kept_mean: share of the mean embedding mu that is kept. 1 forgets least.
     """
 
-    def __init__(self, embeddings: Tensor, score: Callable[[Tensor], float]) -> None:
-        self._embeddings, self._score = embeddings, score
-        self.base = score(embeddings)
+    name: str
+    recolor: float
+    strength: float
+    kept_mean: float
 
-    def after(self, transform: Affine) -> float:
-        """Return the score after a transform."""
-        return self._score(transform.apply(self._embeddings))
-
-    def gain(self, transform: Affine) -> Gain:
-        """Return the gain in points of the score."""
-        return Gain(self.after(transform) - self.base)
+    def affine(self, directions: NeighborDirections) -> Affine:
+        """Return the matrix (D, D) and the offset (D,) of v' = v X + b, in float64."""
+        matrix = directions.blend(self.strength, self.recolor)
+        return Affine(matrix, self.kept_mean * directions.mean - directions.mean @ matrix)
 
 
-def general_score(encode: Callable[[list[str], str], Tensor]) -> TextScore:
+CANDIDATES = (
+    LinearTransform("slight neighbour transform", recolor=1.0, strength=0.25, kept_mean=1.0),
+    LinearTransform("gentle neighbour transform", recolor=1.0, strength=0.5, kept_mean=1.0),
+    LinearTransform("medium neighbour transform", recolor=0.5, strength=0.75, kept_mean=0.5),
+    LinearTransform("whitening neighbour transform", recolor=0.0, strength=1.0, kept_mean=0.0),
+)
+"""What :func:`adapt` tries, the gentlest first."""
+STRENGTHS = {one.name.partition(" ")[0]: one.name for one in CANDIDATES}
+"""Names of the candidates, by what ``strength`` and ``--strength`` call them: "slight", "gentle", and so on."""
+
+
+# --- their scores ---
+
+Score = Callable[[Affine | None], float]
+"""A score of some texts, times 100, by their embeddings after a transform; None: by the base model."""
+Gain = tuple[float, float | None, float | None]
+"""How much better a candidate is than the base model, and the ends of the 95 % interval, None for a score by labels."""
+
+
+def general_score(encode: Callable[[list[str], str], Tensor]) -> Score:
     """Return Spearman correlation on the 300 graded pairs of general English that come with the package.
 
     Args:
@@ -320,10 +327,10 @@ def general_score(encode: Callable[[list[str], str], Tensor]) -> TextScore:
     """
     first, second, grades = graded_pairs()
     embeddings = encode([*first, *second], f"Encoding {len(first)} pairs of general English")
-    return TextScore(embeddings, lambda rows: spearman_of_pairs(rows, grades))
+    return lambda transform: spearman_of_pairs(_after(transform, embeddings), grades)
 
 
-def dev_score(dev: STSDataset | LabeledTexts, encode: Callable[[list[str], str], Tensor]) -> TextScore:
+def dev_score(dev: STSDataset | LabeledTexts, encode: Callable[[list[str], str], Tensor]) -> Score:
     """Return the score on a development set; of labelled texts: the mean of 1-NN accuracy, V-measure and MAP@R.
 
     Args:
@@ -333,9 +340,14 @@ def dev_score(dev: STSDataset | LabeledTexts, encode: Callable[[list[str], str],
     label = "Encoding the development set"
     if isinstance(dev, STSDataset):
         pairs, grades = encode([*dev.sentences1, *dev.sentences2], label), dev.scores
-        return TextScore(pairs, lambda rows: spearman_of_pairs(rows, grades))
-    labels = dev.labels
-    return TextScore(encode(list(dev.texts), label), lambda rows: 100 * label_scores(rows, labels)["mean"])
+        return lambda transform: spearman_of_pairs(_after(transform, pairs), grades)
+    texts, labels = encode(list(dev.texts), label), dev.labels
+    return lambda transform: 100 * label_scores(_after(transform, texts), labels)["mean"]
+
+
+def _after(transform: Affine | None, embeddings: Tensor) -> Tensor:
+    """Return (N, D) embeddings by the base model, before a Normalize module, after a transform."""
+    return embeddings if transform is None else transform.apply(embeddings)
 
 
 @dataclass(frozen=True)
@@ -343,18 +355,24 @@ class DomainScores:
     """What the candidates are, and how good.
 
     Attributes:
-        details: what the report has beside the candidates, before one is chosen.
         why_nothing: why nothing was scored, in a sentence; None if something was.
         gain_measure: what the gains measure, with its unit.
         results: of the candidates that were tried, the gentlest first.
         transforms: the candidates, by name.
+        confirmed_share: see :class:`DomainDetails`, as the next ones.
+        dev: of the base model.
+        general: of the base model.
+        not_tried: which candidate, and why.
     """
 
-    details: DomainDetails
     why_nothing: str | None = None
     gain_measure: str = ""
     results: list[CandidateResult] = field(default_factory=list)
     transforms: dict[str, Affine] = field(default_factory=dict, repr=False)
+    confirmed_share: float | None = None
+    dev: float | None = None
+    general: float | None = None
+    not_tried: str | None = None
 
 
 def score_candidates(
@@ -368,53 +386,60 @@ def score_candidates(
         dev: labels that choose; None: the held-out texts do.
         max_general_loss: how many points a candidate may lose on pairs of general English.
     """
-    details = DomainDetails(max_general_loss, mean_cosine=corpus.mean_cosine)
     if corpus.why_not_usable is not None:
-        return DomainScores(details, corpus.why_not_usable)
+        return DomainScores(corpus.why_not_usable)
     began = time.perf_counter()
     seed, held_out = run.options.seed, corpus.held_out_embeddings
     try:
         directions = neighbor_directions(corpus.fitting_embeddings, tfidf=character_tfidf(corpus.fitting), seed=seed)
     except TooFewDifferentError as error:
-        return DomainScores(details, str(error))
+        return DomainScores(str(error))
     transforms = {one.name: one.affine(directions) for one in CANDIDATES}
     seconds = time.perf_counter() - began
 
-    gain: Callable[[Affine], Gain]
+    confirmed_share = base_on_dev = None
     if dev is None:
         comparison = LabelFreeComparison(corpus.held_out, held_out, seed=seed)
-        details = dataclasses.replace(details, confirmed_share=comparison.confirmed_share)
-        if comparison.confirmed_share < LEAST_CONFIRMED:
+        confirmed_share = comparison.confirmed_share
+        if confirmed_share < LEAST_CONFIRMED:
             return DomainScores(
-                details,
-                f"only {comparison.confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree "
-                "on, so nothing can be compared without labels.",
+                f"only {confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree on, so "
+                "nothing can be compared without labels.",
+                confirmed_share=confirmed_share,
             )
 
         def gain(transform: Affine) -> Gain:
             score = comparison.compare(transform.apply(held_out))
-            return Gain(score.gain, score.low, score.high)
+            return score.gain, score.low, score.high
     else:
         on_dev = dev_score(dev, run.encode)
-        details, gain = dataclasses.replace(details, dev=on_dev.base), on_dev.gain
+        base_on_dev = base = on_dev(None)
+
+        def gain(transform: Affine) -> Gain:
+            return on_dev(transform) - base, None, None
+
     on_pairs = general_score(run.encode)
-    general = on_pairs if on_pairs.base >= SMALLEST_GENERAL_SCORE else None
+    base_on_pairs = on_pairs(None)
+    general = base_on_pairs if base_on_pairs >= SMALLEST_GENERAL_SCORE else None
     results, not_tried = score_transforms(
-        transforms, gain, general, max_general_loss, may_skip_whitening=dev is None, seconds=seconds
+        transforms, gain, on_pairs, general, max_general_loss, may_skip_whitening=dev is None, seconds=seconds
     )
-    details = dataclasses.replace(details, general=None if general is None else general.base, not_tried=not_tried)
     return DomainScores(
-        details,
         gain_measure=LABEL_FREE_SCORE if dev is None else DEV_SCORE,
         results=results,
         transforms=transforms,
+        confirmed_share=confirmed_share,
+        dev=base_on_dev,
+        general=general,
+        not_tried=not_tried,
     )
 
 
 def score_transforms(
     transforms: Mapping[str, Affine],
     gain: Callable[[Affine], Gain],
-    general: TextScore | None,
+    on_pairs: Score,
+    general: float | None,
     max_general_loss: float,
     *,
     may_skip_whitening: bool,
@@ -425,7 +450,8 @@ def score_transforms(
     Args:
         transforms: by name, the gentlest first.
         gain: finds how much better one is than the base model.
-        general: the score on pairs of general English; None where they show nothing for this encoder.
+        on_pairs: the score on pairs of general English.
+        general: that of the base model; None where the pairs show nothing for this encoder.
         max_general_loss: how many points a candidate may lose on them.
         may_skip_whitening: False: whitening is tried whatever the medium transform loses.
         seconds: what it took to compute the candidates, all together; each result includes it.
@@ -442,8 +468,8 @@ def score_transforms(
         value, low, high = gain(transform)
         after = lost = None
         if general is not None:
-            after = general.after(transform)
-            lost = general.base - after
+            after = on_pairs(transform)
+            lost = general - after
         result = CandidateResult(name, value, low, high, after)
         reason = why_not_accepted(result, lost, max_general_loss)
         spent = round(seconds + time.perf_counter() - began, 1)

@@ -16,14 +16,13 @@ from st_extras.files import whole_file
 TEXT_FILE = "neighbors.md"
 SEARCHES = "searches.md"
 _NEAREST = 3
+_EXAMPLES = 20  # texts or queries that are shown
 _LONGEST = 200  # characters of a text that are shown
 _SAME = 1e-6  # cosines that differ by less are equal
 _ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
 
 
-def write_neighbors(
-    folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, examples: int = 20, seed: int = 42
-) -> float:
+def write_neighbors(folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, seed: int) -> float:
     """Write the nearest neighbours of texts before and after a change of their embeddings.
 
     ``neighbors.md`` shows how many of the texts have other neighbours than before, and some of these. Neighbours that
@@ -34,8 +33,7 @@ def write_neighbors(
         texts: N different texts, 4 to several thousand: the cosines of all pairs are held.
         before: (N, D) embeddings, D >= 2.
         after: (N, D') embeddings of the same texts, D' >= 2.
-        examples: how many texts to show, drawn at random.
-        seed: of the draws.
+        seed: of the draw of 20 texts that are shown.
 
     Returns:
         The share of texts with another nearest neighbour.
@@ -48,7 +46,7 @@ def write_neighbors(
     base, end = base.cpu().double(), end.cpu().double()
     changed = _farther(end, near_base, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
-    shown = sorted(random.Random(seed).sample(candidates, min(examples, len(candidates))))
+    shown = sorted(random.Random(seed).sample(candidates, min(_EXAMPLES, len(candidates))))
     parts = [_summary(len(texts), changed, len(shown))]
     parts += [_example(texts, row, (base, near_base), (end, near_end)) for row in shown]
     with whole_file(folder / TEXT_FILE) as partial:
@@ -79,7 +77,7 @@ def write_searches(
         f"Of {len(queries)} queries, {len(changed)} ({share:.0%}) find another document first than before. Other "
         "documents are not better ones: read some and judge for yourself."
     ]
-    for row in sorted(random.Random(seed).sample(changed, min(20, len(changed)))):
+    for row in sorted(random.Random(seed).sample(changed, min(_EXAMPLES, len(changed)))):
         lines = [f"**Query:** {_escaped(queries[row])}", "", "| before | after |", "|---|---|"]
         olds, news = before[row].tolist(), after[row].tolist()
         for old, new in zip(olds, news, strict=True):

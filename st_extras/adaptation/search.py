@@ -7,34 +7,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset, IterableDataset
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import Tensor
 
 from st_extras.adaptation.choice import Choice, choose
 from st_extras.adaptation.neighbors import write_searches
-from st_extras.adaptation.pseudo_relevance import JudgedQueries, PseudoRelevanceComparison
 from st_extras.adaptation.report import Adaptation, CandidateResult, SearchDetails, TextSummary
 from st_extras.adaptation.run import PART, AdaptationOptions, AdaptationRun, Sample, start_run, with_embedding
 from st_extras.adaptation.search_transforms import (
     BOTH_SIDES,
     QUERIES_ALONE,
-    ROUTES,
     Embeddings,
     Routes,
-    add_routes,
     both_sides,
-    describe_on_card,
     queries_alone,
 )
 from st_extras.checks import check_bool, check_instance
+from st_extras.citations import CITATIONS
 from st_extras.encoders.passages import (
     PASSAGE_WORDS,
     Passages,
@@ -42,21 +40,30 @@ from st_extras.encoders.passages import (
     cut_documents,
     warn_of_long_ones,
 )
-from st_extras.evaluation import RetrievalTask
-from st_extras.functional import unit_rows
+from st_extras.encoders.prompts import name_prompts
+from st_extras.evaluation import RetrievalEvaluator, RetrievalTask
+from st_extras.functional import row_blocks, unit_rows
+from st_extras.modules.linear import add_linear_routes
 from st_extras.modules.neighbor_directions import TooFewDifferentError
 from st_extras.ranking import (
+    Floats,
+    Numbers,
     check_product,
     comparable,
     first_documents,
+    highest,
     hybrid_weight,
     queries_from_documents,
     sample_queries,
+    score_blocks,
 )
 from st_extras.text.term_weights import BM25, check_language
 
 FEWEST_QUERIES = 20
 FEWEST_DOCUMENTS = 100
+ROUTES = ("query", "document")
+"""Routes of the saved model, and how texts are encoded for each."""
+_FIRST = 5  # pseudo-relevant documents of a query: BM25's first ones
 _PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
 _JUDGED = "nDCG@10 on dev, x 100"
 _SHOWN = 3  # documents of a query in searches.md
@@ -165,8 +172,15 @@ def adapt_search(
         )
         refined = model
         if choice.name is not None and routes is not None:
-            refined = add_routes(model, routes)
-            describe_on_card(refined, choice.name, len(collection.documents), details, language)
+            refined = add_linear_routes(
+                model,
+                dict(zip(ROUTES, (routes.queries, routes.documents), strict=True)),
+                default_route="document",
+                method="Search",
+                line=card_line(choice.name, len(collection.documents), details, language),
+                citation=CITATIONS["he2003locality"],
+            )
+            name_prompts(refined)  # as load_encoder does, which is not needed to load this model
         return run.finish(
             refined, choice.name, choice.reason, scores.gain_measure, scores.results, collection.summary, details
         )
@@ -332,14 +346,21 @@ def score_routes(
     reason = why_too_few(collection, from_documents=from_documents)
     if reason is not None:
         return SearchScores(reason)
+    transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
+    if from_documents:  # whose mean is not used, as users' queries have another
+        transforms = transforms[-1:]
     try:
-        routes = propose(collection, keep_index=keep_index, from_documents=from_documents, seed=run.options.seed)
+        found = both_sides(collection.passage_texts, collection.unit_embeddings, transforms, run.options.seed)
     except TooFewDifferentError as error:
         return SearchScores(str(error))
+    if keep_index:
+        found = queries_alone(found, collection.unit_embeddings)  # carries what the documents got over to the queries
+    routes = {transform.name: both for transform, both in zip(transforms, found, strict=True)}
+
     if dev is not None:
-        judged, unit_embeddings = encode_judged(run, dev, passage_words)
-        results = compare_candidates(judged, routes, unit_embeddings)
-        return SearchScores(None, _JUDGED, results, routes, dev=judged.score)
+        ndcg, base, unit_embeddings = judge(run, dev, passage_words)
+        results = compare_candidates(lambda *after: (ndcg(*after) - base, None), routes, unit_embeddings)
+        return SearchScores(None, _JUDGED, results, routes, dev=base)
     comparison = PseudoRelevanceComparison(
         collection.bm25, collection.queries, collection.embeddings, collection.passages
     )
@@ -347,7 +368,7 @@ def score_routes(
     if compared < FEWEST_QUERIES:
         reason = f"{compared} queries share a word with a document, {FEWEST_QUERIES} are needed."
         return SearchScores(reason, compared=compared)
-    results = compare_candidates(comparison, routes, collection.unit_embeddings)
+    results = compare_candidates(comparison.compare, routes, collection.unit_embeddings)
     return SearchScores(None, _PSEUDO_RELEVANT, results, routes, compared)
 
 
@@ -368,45 +389,33 @@ def why_too_few(collection: Collection, *, from_documents: bool) -> str | None:
     return None
 
 
-def propose(collection: Collection, *, keep_index: bool, from_documents: bool, seed: int) -> dict[str, Routes]:
-    """Return the candidates by name, in the order in which the first harmless one is chosen.
-
-    Args:
-        collection: its embeddings by the base model give the transforms.
-        keep_index: change queries alone.
-        from_documents: whether the queries are sentences of the documents: their mean is then not used, as users'
-            queries have another.
-        seed: of the texts that the directions are found from.
-
-    Raises:
-        TooFewDifferentError: if the documents have too few different embeddings.
-    """
-    transforms = QUERIES_ALONE if keep_index else BOTH_SIDES
-    if from_documents:
-        transforms = transforms[-1:]
-    routes = both_sides(collection.passage_texts, collection.unit_embeddings, transforms, seed)
-    if keep_index:
-        routes = queries_alone(routes, collection.unit_embeddings)  # carries what the documents got over to the queries
-    return {transform.name: route for transform, route in zip(transforms, routes, strict=True)}
-
-
-def encode_judged(
+def judge(
     run: AdaptationRun, dev: RetrievalTask, passage_words: int | None
-) -> tuple[JudgedQueries, Embeddings]:
-    """Return the comparison by relevance judgements, and the embeddings that candidates are applied to.
+) -> tuple[Callable[[Floats, Floats], float], float, Embeddings]:
+    """Return nDCG@10 by relevance judgements, times 100: the function, the base model's, and what a candidate changes.
 
     Args:
         run: encodes.
         dev: judged queries and their documents.
         passage_words: of a passage of the documents; None: they stay whole.
+
+    Returns:
+        What scores (Q, D) queries and (P, D) passages; the score of the base model; and its embeddings, of length 1.
     """
     queries = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
     documents = list(dev.documents.values())
     passages = cut_documents(run.model, documents, passage_words)
     of_queries = run.encode(queries, "Encoding judged queries", role="query")
     of_passages = run.encode(passages.texts(documents), "Encoding judged documents", role="document")
-    base = comparable(run.model, of_queries), comparable(run.model, of_passages)
-    return JudgedQueries(dev, base, passages), of_unit_length(of_queries, of_passages)
+    evaluator = RetrievalEvaluator(dev)
+
+    def ndcg(queries: Floats, documents: Floats) -> float:
+        blocks = score_blocks(queries, documents)
+        hits = [hit for _, scores in blocks for hit in evaluator.rank(passages.best(scores))]
+        return 100 * float(evaluator.compute_metrics(hits)["ndcg@k"][10])
+
+    base = ndcg(comparable(run.model, of_queries), comparable(run.model, of_passages))
+    return ndcg, base, of_unit_length(of_queries, of_passages)
 
 
 def of_unit_length(queries: Tensor, documents: Tensor) -> Embeddings:
@@ -414,8 +423,81 @@ def of_unit_length(queries: Tensor, documents: Tensor) -> Embeddings:
     return unit_rows(queries).float().cpu().numpy(), unit_rows(documents).float().cpu().numpy()
 
 
+class PseudoRelevanceComparison:
+    """Compares rankings with the base model's by how early they find pseudo-relevant documents: the first five of BM25.
+
+    It measures the average precision of each query. That shows whether a transform harms, not how strong one should be:
+    over seven collections, it ordered strengths as the relevance judgements do on five.
+
+    Args:
+        bm25: of N documents.
+        queries: Q texts.
+        base: (Q, D) queries and (P, D) passages of documents by the base model, compared by inner product.
+        passages: of each document, whose best one counts. None: the documents are whole.
+
+    Attributes:
+        compared: numbers of the queries that share a word with a document; the others have no pseudo-relevant one.
+    """
+
+    def __init__(
+        self,
+        bm25: BM25,
+        queries: Sequence[str],
+        base: tuple[Floats, Floats],
+        passages: Passages | None = None,
+    ) -> None:
+        self._passages = passages
+        targets = [np.empty((0, _FIRST), dtype=np.int64)]
+        for rows in row_blocks(len(queries), len(base[1])):
+            scores = bm25.scores(queries[rows])
+            best = highest(scores, _FIRST)
+            targets.append(np.where(np.take_along_axis(scores, best, axis=1) > 0, best, -1))  # (B, 5), -1: none
+        all_targets = np.concatenate(targets)
+        self.compared = np.flatnonzero(all_targets[:, 0] >= 0)
+        self._targets = all_targets[self.compared]
+        self._base = self._average_precisions(*base)
+
+    def compare(self, queries: Floats, documents: Floats) -> tuple[float, float]:
+        """Return the mean change of the average precision, and its standard error over queries.
+
+        Args:
+            queries: (Q, D) their embeddings after a transform, of length 1.
+            documents: (P, D) likewise, of the passages of the documents.
+        """
+        changes = self._average_precisions(queries, documents) - self._base
+        return float(changes.mean()), float(changes.std(ddof=1) / len(changes) ** 0.5)
+
+    def _average_precisions(self, queries: Floats, documents: Floats) -> NDArray[np.float64]:
+        """Return the average precision of each of the J compared queries, (J,)."""
+        blocks = score_blocks(queries[self.compared], documents)
+        cut = self._passages
+        precisions = [
+            average_precision(scores if cut is None else cut.best(scores), self._targets[rows])
+            for rows, scores in blocks
+        ]
+        return np.concatenate([np.empty(0), *precisions])
+
+
+def average_precision(scores: Floats, targets: Numbers) -> NDArray[np.float64]:
+    """Return the average precision (B,) with which rankings find documents; of equal scores, others come first.
+
+    Args:
+        scores: (B, N) of each document, higher is earlier.
+        targets: (B, K) numbers of the documents to find; -1: none. Each row has one at least.
+    """
+    of_targets = np.take_along_axis(scores, targets.clip(0), axis=1)  # (B, K)
+    ranks = np.stack([(scores >= one[:, None]).sum(axis=1) for one in of_targets.T], axis=1).astype(np.float64)
+    ranks[targets < 0] = np.inf
+    ranks.sort(axis=1)
+    precision = np.arange(1, targets.shape[1] + 1) / ranks
+    averages: NDArray[np.float64] = precision.sum(axis=1) / (targets >= 0).sum(axis=1)
+    return averages
+
+
 def compare_candidates(
-    comparison: PseudoRelevanceComparison | JudgedQueries, candidates: Mapping[str, Routes], unit_embeddings: Embeddings
+    compare: Callable[[Floats, Floats], tuple[float, float | None]],
+    candidates: Mapping[str, Routes],
+    unit_embeddings: Embeddings,
 ) -> list[CandidateResult]:
     """Compare candidates with the base model.
 
@@ -423,14 +505,14 @@ def compare_candidates(
     judgements, one that is better.
 
     Args:
-        comparison: with the base model.
+        compare: takes queries and documents after a candidate; returns its gain, and the gain's standard error or None.
         candidates: what follows the encoder, by name.
         unit_embeddings: queries and documents that are compared, by the base model, of length 1.
     """
     results = []
     for name, routes in candidates.items():
         began = time.perf_counter()
-        gain, error = comparison.compare(*routes.after(unit_embeddings))
+        gain, error = compare(*routes.after(unit_embeddings))
         if error is None:
             reason = None if gain > 0 else "not better than the base model"
         else:
@@ -461,3 +543,25 @@ def choose_harmless(results: Sequence[CandidateResult]) -> Choice:
                 "of harm, and nDCG@10 has risen with such a candidate.",
             )
     return Choice(None, "each candidate finds BM25's first documents later than the base model.")
+
+
+def card_line(name: str, documents: int, details: SearchDetails, language: str | None) -> str:
+    """Return the line of the model card: what was put after the encoder, from how many texts, and how to add BM25.
+
+    Args:
+        name: of the candidate.
+        documents: how many it was computed from.
+        details: of the adaptation.
+        language: of BM25's stems and stop words; None: words are compared as they are.
+    """
+    described = "queries made from them" if details.made_from_documents else f"{details.queries:,} queries"
+    line = (
+        f"* **st-extras adapt-search**, {name}: from {documents:,} documents and {described}, without judgements. Use "
+        "`encode_query` and `encode_document`; plain `encode` takes a text for a document."
+    )
+    if details.bm25_weight is not None:
+        stems = "" if language is None else f' with language="{language}"'
+        line += (
+            f" In a hybrid search of these documents, the score is cosine + {details.bm25_weight:.4g} x BM25{stems}."
+        )
+    return line

@@ -16,17 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_extras.adaptation.report import SearchDetails
-from st_extras.adaptation.transforms import LinearTransform
-from st_extras.citations import CITATIONS
-from st_extras.encoders.prompts import name_prompts
 from st_extras.functional import unit_rows
-from st_extras.modules.linear import Affine, add_linear_routes
-from st_extras.modules.model_card import add_card_line
+from st_extras.modules.linear import Affine
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import Floats, first_documents
 from st_extras.text.term_weights import character_tfidf
@@ -35,8 +29,6 @@ _FIT_TEXTS = 10_000  # documents that the directions are found from
 _MOST_WITH_A_GRAM = 0.1  # of the documents: grams that more of them have are left out, as stop words are
 _RIDGE = 0.1  # of the mean variance
 _LEVEL_DOCUMENTS = 5  # of each query, whose mean score is the one around which documents are ranked
-ROUTES = ("query", "document")
-"""Routes of the saved model, and how texts are encoded for each."""
 
 Embeddings = tuple[Floats, Floats]
 """Of queries (Q, D) and of documents (N, D), in float32; of length 1 where a transform is applied."""
@@ -120,7 +112,7 @@ def both_sides(
     directions = dataclasses.replace(directions, count=directions.count * len(documents) // len(fitted))
     routes = []
     for one in transforms:
-        matrix, _ = LinearTransform(one.name, recolor=0.0, strength=one.strength, kept_mean=0.0).affine(directions)
+        matrix = directions.blend(one.strength, recolor=0.0)
         center = of_documents + one.own_mean * (of_queries - of_documents)
         routes.append(Routes(Affine(matrix, -center @ matrix), Affine(matrix, -of_documents @ matrix)))
     return routes
@@ -164,39 +156,3 @@ def ridge_slope(rows: Tensor, values: Tensor) -> Tensor:
     scatter += _RIDGE * scatter.trace() / len(scatter) * torch.eye(len(scatter))
     slope: Tensor = torch.linalg.solve(scatter, centred.T @ (values - values.mean()))
     return slope
-
-
-def add_routes(model: SentenceTransformer, routes: Routes) -> SentenceTransformer:
-    """Return a model of stock modules with a route for queries and one for documents; weights are shared.
-
-    Plain ``encode`` takes the route of documents.
-    """
-    by_route = dict(zip(ROUTES, (routes.queries, routes.documents), strict=True))
-    refined = add_linear_routes(model, by_route, default_route=ROUTES[1])
-    name_prompts(refined)  # as load_encoder does, which is not needed to load this model
-    return refined
-
-
-def describe_on_card(
-    model: SentenceTransformer, name: str, documents: int, details: SearchDetails, language: str | None
-) -> None:
-    """Add to the model card what was put after the encoder, from how many texts, and how to add BM25.
-
-    Args:
-        model: the refined one.
-        name: of the candidate.
-        documents: how many it was computed from.
-        details: of the adaptation.
-        language: of BM25's stems and stop words; None: words are compared as they are.
-    """
-    described = "queries made from them" if details.made_from_documents else f"{details.queries:,} queries"
-    line = (
-        f"* **st-extras adapt-search**, {name}: from {documents:,} documents and {described}, without judgements. Use "
-        "`encode_query` and `encode_document`; plain `encode` takes a text for a document."
-    )
-    if details.bm25_weight is not None:
-        stems = "" if language is None else f' with language="{language}"'
-        line += (
-            f" In a hybrid search of these documents, the score is cosine + {details.bm25_weight:.4g} x BM25{stems}."
-        )
-    add_card_line(model, "Search", line, CITATIONS["he2003locality"])

@@ -18,10 +18,13 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_choice, check_count, check_interval
+from st_extras.checks import check_interval
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.functional import row_blocks
 from st_extras.spearman import check_text_pairs
+
+_GROUPS = 20
+"""Groups of texts, each left out in turn for the interval of cosines of unrelated pairs."""
 
 
 def alignment(x: Tensor, y: Tensor) -> float:
@@ -78,17 +81,16 @@ def mean_cosine(x: Tensor) -> float:
 
 
 def unrelated_cosines(
-    x: Tensor, groups: int = 20, *, queries: Tensor | None = None, related: Tensor | None = None
+    x: Tensor, *, queries: Tensor | None = None, related: Tensor | None = None
 ) -> dict[int, tuple[float, float, float]]:
     """Return the cosines that one in 100, 1,000, 10,000 and 100,000 unrelated pairs exceeds, with 95 % intervals.
 
     Nearly all pairs of texts drawn at random are unrelated: the numbers are thresholds that keep them out. The
-    interval is a jackknife's over groups of texts, as pairs that share a text are not independent.
+    interval is a jackknife's over 20 groups of texts, as pairs that share a text are not independent.
 
     Args:
-        x: (N, D) embeddings of different texts in random order, N >= 2 ``groups``; all pairs are held.
-        groups: number of groups, each left out in turn.
-        queries: (Q, D), Q >= 2 ``groups``; each is compared with all of ``x``. None: ``x`` is compared with itself.
+        x: (N, D) embeddings of different texts in random order, N >= 40; all pairs are held.
+        queries: (Q, D), Q >= 40; each is compared with all of ``x``. None: ``x`` is compared with itself.
         related: (Q, N) bool, pairs that are left out, such as a query and the document that it was made from.
 
     Returns:
@@ -97,18 +99,17 @@ def unrelated_cosines(
     Raises:
         ValueError: if there are too few rows, or a row is zero or not finite.
     """
-    groups = check_count("groups", groups, 2)
-    cosines, rows, columns = sorted_pairs(x, queries, related, at_least=2 * groups)
+    cosines, rows, columns = sorted_pairs(x, queries, related, at_least=2 * _GROUPS)
     numbers = [n for n in (100, 1_000, 10_000, 100_000) if len(cosines) >= 10 * n]
 
     def marks(values: Tensor) -> Tensor:
         """Return the cosine for each n, of the pairs that are left."""
         return torch.stack([values[len(values) // n - 1] for n in numbers]).cpu().double()
 
-    rows, columns = rows % groups, columns % groups
+    rows, columns = rows % _GROUPS, columns % _GROUPS
     values = marks(cosines)
-    others = torch.stack([marks(cosines[(rows != group) & (columns != group)]) for group in range(groups)])
-    errors = (groups - 1) ** 0.5 * others.std(dim=0, correction=0)
+    others = torch.stack([marks(cosines[(rows != group) & (columns != group)]) for group in range(_GROUPS)])
+    errors = (_GROUPS - 1) ** 0.5 * others.std(dim=0, correction=0)
     ends = (values.tolist(), *((values + side * errors).clamp(-1, 1).tolist() for side in (-1.96, 1.96)))
     return dict(zip(numbers, zip(*ends, strict=True), strict=True))
 
@@ -261,7 +262,6 @@ _MEASURES = {
     measure.__name__: measure
     for measure in (uniformity, mean_cosine, iso_score, partition_ratio, effective_rank, top_eigenvalue_share)
 }
-_HIGHER_IS_BETTER = {"iso_score", "partition_ratio", "effective_rank"}
 
 
 class GeometryEvaluator(ReportingEvaluator):
@@ -269,21 +269,20 @@ class GeometryEvaluator(ReportingEvaluator):
 
     The metrics are those of ``st_extras.evaluation.geometry``: ``uniformity``, ``mean_cosine``, ``iso_score``,
     ``partition_ratio``, ``effective_rank``, ``top_eigenvalue_share`` and ``alignment``. None of them alone shows that a
-    model is good: a random map of sentences onto the sphere is perfectly isotropic.
+    model is good: a random map of sentences onto the sphere is perfectly isotropic. ``uniformity`` is the
+    ``primary_metric``; lower is better.
 
     Args:
         sentences: the sentences to measure, or a data set with one text column; repeats count once (a repeat has
             cosine 1 with itself).
         positives: pairs of sentences with the same meaning (SimCSE and PaSeR take the STS-B pairs with a score of 4 or
             more); None leaves alignment out.
-        primary: name of the metric that becomes ``primary_metric``; it also sets ``greater_is_better``.
         **options: ``name`` (prefix of the metrics and part of the CSV file's name), ``batch_size`` (sentences per
             forward pass), ``show_progress_bar`` (while encoding) and ``write_csv`` (whether to append a row to
             ``geometry_evaluation[_name]_results.csv`` in the output path).
 
     Raises:
-        ValueError: if there are fewer than two distinct sentences, ``positives`` does not hold pairs of strings, or
-            ``primary`` is unknown.
+        ValueError: if there are fewer than two distinct sentences, or ``positives`` does not hold pairs of strings.
 
     Example:
         >>> from st_extras.evaluation import GeometryEvaluator
@@ -296,14 +295,10 @@ class GeometryEvaluator(ReportingEvaluator):
         self,
         sentences: Iterable[str],
         positives: Sequence[tuple[str, str]] | None = None,
-        *,
-        primary: str = "uniformity",
         **options: Any,
     ) -> None:
-        measures = (*_MEASURES, *(() if positives is None else ("alignment",)))
-        primary = check_choice("primary (alignment needs positives)", primary, measures)
-        super().__init__("geometry_evaluation", primary, **options)
-        self.greater_is_better = primary in _HIGHER_IS_BETTER
+        super().__init__("geometry_evaluation", "uniformity", **options)
+        self.greater_is_better = False
         self.sentences = list(dict.fromkeys(check_sentences("sentences", sentences, at_least=2)))
         if len(self.sentences) < 2:
             raise ValueError(f"sentences must hold at least 2 distinct sentences, got only {self.sentences[0]!r}.")

@@ -98,23 +98,21 @@ class LabelFreeComparison:
         self.confirmed_share = float(confirmed.any(dim=1).double().mean())
         self._base = self._measures(unit)
 
-    def compare(self, embeddings: Tensor, resamples: int = 1000) -> LabelFreeScore:
+    def compare(self, embeddings: Tensor) -> LabelFreeScore:
         """Return the score of (N, D') embeddings of the same texts.
 
         Args:
             embeddings: after the change, in the same order; D' may differ.
-            resamples: of the bootstrap, 100 to 100,000.
 
         Raises:
             ValueError: if an embedding is zero, not finite or quantised, or their number differs.
         """
-        resamples = check_count("resamples", resamples, 100, 100_000)
         unit = check_embeddings("embeddings", embeddings).to(self._base.device)
         if len(unit) != len(self.texts):
             raise ValueError(f"embeddings must be one for each of the {len(self.texts)} texts, got {len(unit)}.")
         changes = self._measures(unit) - self._base  # (N, 3)
         per_text = (changes @ changes.new_tensor([0.5, 0.5, 1.0])).cpu().numpy()
-        low, high = bootstrap_interval(per_text, resamples, self.seed)
+        low, high = bootstrap_interval(per_text, seed=self.seed)
         confirmed, word_overlap, coherence = changes.mean(dim=0).tolist()
         return LabelFreeScore(float(per_text.mean()), low, high, confirmed, word_overlap, coherence)
 

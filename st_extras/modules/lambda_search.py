@@ -5,20 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from st_extras.checks import check_weight
 from st_extras.spearman import tied_ranks
 
 logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
-_LARGEST_GRID = 10_000
 
 LAMBDA_1_GRID = tuple(round(0.05 * i, 2) for i in range(31))  # 0 to 1.5
 LAMBDA_2_GRID = tuple(round(0.05 * i, 2) for i in range(121))  # 0 to 6
@@ -31,8 +28,7 @@ class TuningResult:
     Attributes:
         lambda_1: weight of the sentence term.
         lambda_2: weight of the corpus term.
-        spearman: Spearman correlation of cosine and gold score at those weights, -1 to 1; for a search with groups,
-            its mean over the groups.
+        spearman: Spearman correlation of cosine and gold score at those weights, -1 to 1.
         plain_spearman: the same at weights 0 and 0.
         at_edge: whether a weight is the largest of its grid, so that a wider grid may do better.
         settings: number of settings compared.
@@ -44,17 +40,6 @@ class TuningResult:
     plain_spearman: float
     at_edge: bool
     settings: int
-
-
-def check_grid(name: str, grid: Any) -> list[float]:
-    """Return the weights of a grid as floats.
-
-    Raises:
-        ValueError: if it holds more than 10,000, or one that is not between 0 and 1e6.
-    """
-    if len(grid) > _LARGEST_GRID:
-        raise ValueError(f"{name} must hold at most {_LARGEST_GRID} weights, got {len(grid)}.")
-    return [check_weight(name, value) for value in grid]
 
 
 def pair_sides(embeddings: Tensor, redundant: Tensor) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -72,16 +57,6 @@ def pair_sides(embeddings: Tensor, redundant: Tensor) -> tuple[tuple[Array, Arra
     return (v_1, r_1), (v_2, r_2)
 
 
-def _members(groups: Sequence[object], group: object) -> list[int]:
-    """Return the positions of ``group`` in ``groups``."""
-    return [i for i, other in enumerate(groups) if other == group]
-
-
-def _gram(first: Array, second: Array) -> Array:
-    """Return the inner products of the three parts of each row: (N, 3, D), (N, 3, D) -> (3, 3, N)."""
-    return np.ascontiguousarray(np.einsum("nid,njd->ijn", first, second, optimize=True))
-
-
 def spearman_surface(
     first: tuple[Array, Array],
     second: tuple[Array, Array],
@@ -89,7 +64,6 @@ def spearman_surface(
     scores: Sequence[float],
     lambda_1_grid: Sequence[float],
     lambda_2_grid: Sequence[float],
-    groups: Sequence[object] | None = None,
 ) -> Array:
     """Spearman correlation of cos(v'_1, v'_2) with the scores, for every pair of weights.
 
@@ -102,23 +76,16 @@ def spearman_surface(
         scores: N gold scores.
         lambda_1_grid: L1 weights of the sentence term.
         lambda_2_grid: L2 weights of the corpus term.
-        groups: N labels. The result is then the mean, over the groups, of the correlation within each.
 
     Returns:
         (L1, L2). An embedding that vanishes has cosine 0.
     """
-    if groups is not None:
-        within = []
-        for group in dict.fromkeys(groups):
-            rows = _members(groups, group)
-            own_first, own_second = ((part[0][rows], part[1][rows]) for part in (first, second))
-            own_scores = [scores[i] for i in rows]
-            within.append(
-                spearman_surface(own_first, own_second, corpus_mean, own_scores, lambda_1_grid, lambda_2_grid)
-            )
-        return np.asarray(np.mean(within, axis=0))
     a, b = (np.stack(np.broadcast_arrays(*side, corpus_mean), axis=1) for side in (first, second))  # (N, 3, D)
-    forms = [_gram(a, b), _gram(a, a), _gram(b, b)]
+    # inner products of the three parts of each row, (3, 3, N)
+    forms = [
+        np.ascontiguousarray(np.einsum("nid,njd->ijn", left, right, optimize=True))
+        for left, right in ((a, b), (a, a), (b, b))
+    ]
     gold = rankdata(scores)
     gold = (gold - gold.mean()) / gold.std()
     lambda_2 = np.asarray(lambda_2_grid, dtype=np.float64)
@@ -144,7 +111,6 @@ def search_lambdas(
     scores: Sequence[float],
     lambda_1_grid: Sequence[float] = LAMBDA_1_GRID,
     lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
-    groups: Sequence[object] | None = None,
 ) -> TuningResult:
     """Find the weights of the grid with the highest Spearman correlation; 0 and 0 are always tried, and win a tie.
 
@@ -152,7 +118,7 @@ def search_lambdas(
     """
     lambda_1 = sorted({0.0, *map(float, lambda_1_grid)})
     lambda_2 = sorted({0.0, *map(float, lambda_2_grid)})
-    surface = spearman_surface(first, second, corpus_mean, scores, lambda_1, lambda_2, groups)
+    surface = spearman_surface(first, second, corpus_mean, scores, lambda_1, lambda_2)
     i, j = np.unravel_index(int(surface.argmax()), surface.shape)  # the first of equals: the smallest weights
     at_edge = (len(lambda_1) > 1 and i == len(lambda_1) - 1) or (len(lambda_2) > 1 and j == len(lambda_2) - 1)
     result = TuningResult(

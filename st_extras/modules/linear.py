@@ -17,19 +17,21 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from torch import Tensor
 
-from st_extras.checks import check_bool, check_count, check_instance, check_interval, check_seed, check_weight
+from st_extras.checks import check_count, check_instance, check_interval, check_seed, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.modules import pipeline
 from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE, CorpusStatistics
 from st_extras.modules.model_card import add_card_line
-from st_extras.modules.neighbor_directions import fewest_texts, neighbor_directions
+from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.text.corpus import distinct_sample, iterate_sentences
 from st_extras.text.term_weights import character_tfidf
 
 logger = logging.getLogger(__name__)
 _FEW = 1000  # texts: with fewer, locality preservation made a good encoder worse on some domains
-_ROWS = 16_384  # of an unembedding matrix, multiplied at a time
+_MOST = 20_000  # texts that locality preservation is fitted on; the time grows with their square
+_EDGE = 1 / 16  # share of an unembedding matrix's singular vectors that EmbedFilter leaves out at either end
+_ROWS = 16_384  # of such a matrix, multiplied at a time
 
 
 class Affine(NamedTuple):
@@ -78,7 +80,13 @@ def add_linear(
 
 
 def add_linear_routes(
-    model: SentenceTransformer, routes: Mapping[str, Affine | None], default_route: str
+    model: SentenceTransformer,
+    routes: Mapping[str, Affine | None],
+    default_route: str,
+    *,
+    method: str,
+    line: str,
+    citation: str,
 ) -> SentenceTransformer:
     """Return a new model: ``model`` with a linear layer for each route, between two ``Normalize``, after the encoder.
 
@@ -89,6 +97,9 @@ def add_linear_routes(
         model: it is not changed; weights are shared.
         routes: what the layer of each route does, by the names of tasks, "query" and "document"; None: nothing.
         default_route: which of them plain ``encode`` takes.
+        method: its name in the model card.
+        line: of the model card.
+        citation: of the method, BibTeX.
     """
     modules: list[Any] = list(model)
     if isinstance(modules[0], Router):
@@ -100,7 +111,9 @@ def add_linear_routes(
     for name, transform in routes.items():
         if transform is not None:
             layers[name].append(_as_dense(transform))
-    return pipeline.rebuild_model(model, [*modules, Router(layers, default_route=default_route), Normalize()])
+    refined = pipeline.rebuild_model(model, [*modules, Router(layers, default_route=default_route), Normalize()])
+    add_card_line(refined, method, line, citation)
+    return refined
 
 
 def _as_dense(transform: Affine) -> Dense:
@@ -301,12 +314,7 @@ def locality_preserving(
     model: SentenceTransformer,
     sentences: Iterable[str],
     *,
-    neighbors: int = 10,
-    power: float = 1.0,
     recolor: float = 0.5,
-    epsilon: float = 0.1,
-    tfidf: bool = True,
-    max_sentences: int = 20_000,
     seed: int = 0,
     **encode_options: Any,
 ) -> SentenceTransformer:
@@ -321,23 +329,17 @@ def locality_preserving(
     Paper: Locality Preserving Projections (He and Niyogi, 2003),
     https://papers.nips.cc/paper/2003/hash/d69116f8b0140cdeb1f99a4d5096ffe4-Abstract.html.
 
-    Equation: v' = (v - mu) W, with W = U Lambda^{-1/2} Q diag(rho^power) Q^T Lambda^{recolor/2} U^T;
-    z = (e - mu) / |e - mu| over the N embeddings e of a corpus, the rows of Z, and y the mean z of a text's nearest
-    neighbours, the rows of Y; C = Z^T Z / N + epsilon (mean eigenvalue) I = U Lambda U^T; M = (Z^T Y + Y^T Z) / 2N;
+    Equation: v' = (v - mu) W, with W = U Lambda^{-1/2} Q diag(rho) Q^T Lambda^{recolor/2} U^T;
+    z = (e - mu) / |e - mu| over the N embeddings e of a corpus, the rows of Z, and y the mean z of a text's 10 nearest
+    neighbours, the rows of Y; C = Z^T Z / N + 0.1 (mean eigenvalue) I = U Lambda U^T; M = (Z^T Y + Y^T Z) / 2N;
     Lambda^{-1/2} U^T M U Lambda^{-1/2} = Q diag(rho) Q^T, with rho as texts show it that Q was not computed from.
     :func:`~st_extras.modules.neighbor_directions.neighbor_directions` returns all of these, for diagnosis.
 
     Args:
         model: any model (see "Works with"). It is not changed.
-        sentences: any iterable or data set with one text column, of any size, read once; at most ``max_sentences`` are
-            kept in memory.
-        neighbors: number of nearest texts, 1 to 1000 (k).
-        power: how strongly directions are shrunk on which neighbours disagree, 0 to 10; 0: not at all.
+        sentences: any iterable or data set with one text column, of any size, read once; of more than 20,000 different
+            ones, as many are sampled.
         recolor: how far directions get their variance back, 0 to 1; 1: all of it; 0: they stay whitened.
-        epsilon: how much of the mean variance is added to that of every direction, >= 0.
-        tfidf: whether nearest neighbours are those by embeddings and TF-IDF (of parts of words) together, whose errors
-            differ; False: by the embeddings alone.
-        max_sentences: most texts to fit on, sampled from the different ones; the time grows with its square.
         seed: random seed of the sample.
         **encode_options: arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
 
@@ -345,8 +347,7 @@ def locality_preserving(
         A new model of stock modules, with a ``Dense`` before a final ``Normalize``.
 
     Raises:
-        ValueError: if a setting is not allowed, or there are fewer than 50 texts with different embeddings
-            (2 ``neighbors`` + 2, if that is more).
+        ValueError: if a setting is not allowed, or there are fewer than 50 texts with different embeddings.
 
     Works with:
         What :func:`whitening` works with.
@@ -367,28 +368,23 @@ def locality_preserving(
         >>> [mean_cosine(one.encode(corpus, convert_to_tensor=True)) < 0.1 for one in (encoder, model)]
         [False, True]
     """
-    check_count("max_sentences", max_sentences, fewest_texts(neighbors))
-    check_interval("power", power, 0, 10)
     check_interval("recolor", recolor, 0, 1)
-    check_weight("epsilon", epsilon)
-    check_bool("tfidf", tfidf)
     check_seed("seed", seed)
     modules, _ = pipeline.split_before_normalize(model)
     pipeline.check_encode_options(model, encode_options)
     encoder = pipeline.part_of_model(model, modules)
-    texts = distinct_sample(iterate_sentences(sentences), max_sentences, seed)
+    texts = distinct_sample(iterate_sentences(sentences), _MOST, seed)
     (rows,) = pipeline.stream_embeddings(encoder, texts, encode_options, at_once=True)
-    vectors = character_tfidf(texts) if tfidf else None
-    directions = neighbor_directions(rows, neighbors, epsilon, tfidf=vectors, seed=seed)
+    directions = neighbor_directions(rows, tfidf=character_tfidf(texts), seed=seed)
     if directions.count < _FEW:
         message = "Fitted on %d texts with different embeddings: below about %d, a good encoder can come out worse."
         logger.warning(message, directions.count, _FEW)
     method = "Locality Preserving Projections"
     return add_linear(
         model,
-        Affine.centred(directions.mean, directions.kernel(power, recolor)),
+        Affine.centred(directions.mean, directions.kernel(recolor)),
         method=method,
-        line=_fitted_line(method, directions.count, neighbors=neighbors, power=power, recolor=recolor, epsilon=epsilon),
+        line=_fitted_line(method, directions.count, recolor=recolor),
         citation=CITATIONS["he2003locality"],
     )
 
@@ -396,7 +392,7 @@ def locality_preserving(
 # --- EmbedFilter ---
 
 
-def embed_filter(model: SentenceTransformer, *, edge: float = 1 / 16) -> SentenceTransformer:
+def embed_filter(model: SentenceTransformer) -> SentenceTransformer:
     """Remove from a language model's embeddings the directions that its output layer keeps for frequent tokens.
 
     It needs no text. Use it on a causal language model that was never trained for similarity, with its last token and
@@ -406,24 +402,21 @@ def embed_filter(model: SentenceTransformer, *, edge: float = 1 / 16) -> Sentenc
     https://arxiv.org/abs/2606.07502.
 
     Equation: v' = v V, with the columns of V (D, k) the right singular vectors of the unembedding matrix, ordered by
-    their singular values, without the first and the last ``edge`` D of them.
+    their singular values, without the first and the last D / 16 of them.
 
     Args:
         model: starts with a language model whose output layer is tied to its input embeddings. It is not changed.
-        edge: which share of the D singular vectors is left out at either end, from 0 to below 0.5.
 
     Returns:
-        A new model of stock modules, with a ``Dense`` before a final ``Normalize``, from D to about D (1 - 2 ``edge``)
-        dimensions.
+        A new model of stock modules, with a ``Dense`` before a final ``Normalize``, from D to D - D / 8 dimensions.
 
     Raises:
         ValueError: if the model does not start with a transformer, or its output layer has a matrix of its own, which
-            Sentence Transformers does not load; or ``edge`` is not allowed.
+            Sentence Transformers does not load.
 
     Works with:
         Encoders without further layers after the pooling: the directions are those of the last layer's states.
     """
-    check_interval("edge", edge, 0, 0.5, high_included=False)
     body: Any = check_instance("model", model, SentenceTransformer).transformers_model
     if body is None:
         raise ValueError(f"model must start with a transformer, got {type(model[0]).__name__}.")
@@ -432,17 +425,13 @@ def embed_filter(model: SentenceTransformer, *, edge: float = 1 / 16) -> Sentenc
             f"model must have an output layer that is tied to its input embeddings, got a {type(body).__name__} whose "
             "output layer has a matrix of its own, which Sentence Transformers does not load."
         )
-    matrix = embed_filter_matrix(body.get_input_embeddings().weight.detach().cpu(), edge)
-    line = f"* **EmbedFilter**, without text: {matrix.size(1)} of {matrix.size(0)} directions are kept"
-    transform = Affine(matrix, torch.zeros(matrix.size(1)))
-    return add_linear(model, transform, method="EmbedFilter", line=line, citation=CITATIONS["wu2026unembedding"])
-
-
-def embed_filter_matrix(unembedding: Tensor, edge: float) -> Tensor:
-    """Return V (D, k) in float64 of an unembedding matrix (V, D), see :func:`embed_filter`."""
+    unembedding = body.get_input_embeddings().weight.detach().cpu()  # (V, D)
     gram = torch.zeros(unembedding.size(1), unembedding.size(1), dtype=torch.float64)
     for rows in torch.split(unembedding, _ROWS):
         gram += rows.double().T @ rows.double()
-    vectors: Tensor = torch.linalg.eigh(gram).eigenvectors
-    left_out = round(edge * len(vectors))
-    return vectors[:, left_out : len(vectors) - left_out]
+    vectors = torch.linalg.eigh(gram).eigenvectors
+    left_out = round(_EDGE * len(vectors))
+    matrix = vectors[:, left_out : len(vectors) - left_out]  # V, (D, k)
+    line = f"* **EmbedFilter**, without text: {matrix.size(1)} of {matrix.size(0)} directions are kept"
+    transform = Affine(matrix, torch.zeros(matrix.size(1)))
+    return add_linear(model, transform, method="EmbedFilter", line=line, citation=CITATIONS["wu2026unembedding"])

@@ -11,16 +11,16 @@ from scipy.optimize import isotonic_regression
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from st_extras.checks import check_count
 from st_extras.functional import row_blocks
 from st_extras.modules import pipeline
 from st_extras.modules.corpus_statistics import MIN_RELATIVE_VARIANCE
 
+_NEIGHBORS = 10  # of a text
+_EPSILON = 0.1  # of the mean eigenvalue of C, added to each
+_FOLDS = 5
 _FEWEST_TEXTS = 50
-LOWEST_AGREEMENT = 1e-3
-"""Agreement is no less, so that no power of it removes a direction altogether."""
+_LOWEST_AGREEMENT = 1e-3  # so that no direction is removed altogether
 _EQUAL = 1e-6  # centred embeddings with a cosine above 1 - _EQUAL are equal: rounding, and texts that differ in nothing
-_MOST_NEIGHBORS = 1000
 _SPREAD_ROWS = 256  # whose similarities with all give the standard deviations
 
 
@@ -51,85 +51,77 @@ class NeighborDirections:
     directions: Tensor
     agreement: Tensor
 
-    def kernel(self, power: float, recolor: float) -> Tensor:
-        """Return W = U Lambda^{-1/2} Q diag(rho^power) Q^T Lambda^{recolor/2} U^T, (D, D) in float64."""
+    def kernel(self, recolor: float) -> Tensor:
+        """Return W = U Lambda^{-1/2} Q diag(rho) Q^T Lambda^{recolor/2} U^T, (D, D) in float64.
+
+        Args:
+            recolor: how far directions get their variance back: 1 all of it, 0 leaves them whitened.
+        """
         whitened = (self.axes * self.variances.rsqrt()) @ self.directions  # (D, R)
         back = (self.axes * self.variances ** (recolor / 2)) @ self.directions  # (D, R)
-        return (whitened * self.agreement**power) @ back.T
+        return (whitened * self.agreement) @ back.T
+
+    def blend(self, strength: float, recolor: float) -> Tensor:
+        """Return X = (1 - t) I + t W, (D, D) in float64, with W scaled so that the embeddings keep their variance.
+
+        Args:
+            strength: t, with any amount of text; N texts have N / (N + 1000) of it, as few texts are weak evidence.
+            recolor: of W, see :meth:`kernel`.
+        """
+        kernel = self.kernel(recolor)
+        covariance = (self.axes * self.variances) @ self.axes.T
+        kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()
+        t = strength * self.count / (self.count + 1000)
+        return (1 - t) * torch.eye(len(kernel), dtype=kernel.dtype, device=kernel.device) + t * kernel
 
 
-def neighbor_directions(
-    embeddings: Tensor,
-    neighbors: int = 10,
-    epsilon: float = 0.1,
-    *,
-    tfidf: Any = None,
-    folds: int | None = 5,
-    seed: int = 0,
-) -> NeighborDirections:
+def neighbor_directions(embeddings: Tensor, *, tfidf: Any = None, seed: int = 0) -> NeighborDirections:
     """Return the directions of an embedding space and how far nearest neighbours agree on each.
 
-    Equation: z = (e - mu) / |e - mu|, the rows of Z; y = mean of the z of the ``neighbors`` nearest other texts by
-    cosine, the rows of Y; C = Z^T Z / N + epsilon (tr(Z^T Z) / ND) I = U Lambda U^T; M = (Z^T Y + Y^T Z) / 2N;
+    Equation: z = (e - mu) / |e - mu|, the rows of Z; y = mean of the z of the 10 nearest other texts by cosine, the
+    rows of Y; C = Z^T Z / N + 0.1 (tr(Z^T Z) / ND) I = U Lambda U^T; M = (Z^T Y + Y^T Z) / 2N;
     Lambda^{-1/2} U^T M U Lambda^{-1/2} = Q diag(rho) Q^T.
 
     In few dimensions per text, the eigenvalues rho come out too high, and the first ones most, because Q was chosen on
-    the same texts. With ``folds``, Q is computed without each fold in turn, and rho is the agreement that the fold's
-    texts then show; the means over the folds are made to descend (isotonic regression).
+    the same texts. So Q is computed without each of five folds in turn, and rho is the agreement that the fold's texts
+    then show; the means over the folds are made to descend (isotonic regression).
 
     Args:
         embeddings: (N, D); a row that equals an earlier one, and one at the mean, is left out. All but TF-IDF is
             computed on their device.
-        neighbors: number of nearest texts, 1 to 1000.
-        epsilon: how much of the mean eigenvalue is added to each eigenvalue of C, >= 0.
         tfidf: (N, V) sparse rows of length 1 of the same texts, as ``st_extras.text.term_weights.character_tfidf``
             returns them. Then neighbours are nearest by the sum of both cosines, whose errors differ, each divided by
             its standard deviation (over pairs of all rows with some). None: by the embeddings alone.
-        folds: number of folds, 2 to 20; None: rho are the eigenvalues themselves.
         seed: random seed of the folds.
 
     Raises:
-        ValueError: if a setting is not allowed.
-        TooFewDifferentError: a ValueError, if there are fewer different rows than :func:`fewest_texts`.
+        TooFewDifferentError: a ValueError, if there are fewer than 50 different rows.
     """
-    folds = 1 if folds is None else check_count("folds", folds, 2, 20)
-    least = fewest_texts(neighbors)
     mean, unit, kept = _different_directions(embeddings.double())
-    if len(unit) < least:
-        why = "" if least == _FEWEST_TEXTS else f" for neighbors={neighbors}"
+    if len(unit) < _FEWEST_TEXTS:
         raise TooFewDifferentError(
-            f"sentences must have at least {least} different embeddings{why}, got {len(unit)}: give more."
+            f"sentences must have at least {_FEWEST_TEXTS} different embeddings, got {len(unit)}: give more."
         )
-    neighbor_means = mean_neighbors(unit, int(neighbors), None if tfidf is None else tfidf[kept.cpu().numpy()])
+    neighbor_means = _mean_neighbors(unit, None if tfidf is None else tfidf[kept.cpu().numpy()])
     covariance = unit.T @ unit / len(unit)
     variances, axes = (part.flip(-1) for part in torch.linalg.eigh(covariance))
-    variances = variances.clamp(min=0) + epsilon * variances.mean()
+    variances = variances.clamp(min=0) + _EPSILON * variances.mean()
     varies = variances > MIN_RELATIVE_VARIANCE * variances[0]
     variances, axes = variances[varies], axes[:, varies]  # (R,), (D, R)
     whitener = axes * variances.rsqrt()
     order = random.Random(seed).sample(range(len(unit)), len(unit))
-    fold_rows = torch.tensor(order, device=unit.device).tensor_split(folds)
+    fold_rows = torch.tensor(order, device=unit.device).tensor_split(_FOLDS)
     products = torch.stack([(unit[rows] @ whitener).T @ (neighbor_means[rows] @ whitener) for rows in fold_rows])
     products = (products + products.mT) / 2  # (F, R, R): of each fold's texts, N times its part of M, whitened
-    eigenvalues, directions = (part.flip(-1) for part in torch.linalg.eigh(products.sum(dim=0) / len(unit)))
-    agreement = eigenvalues if folds == 1 else _held_out_agreement(products, [len(rows) for rows in fold_rows])
-    agreement = agreement.clamp(LOWEST_AGREEMENT, 1)
+    directions = torch.linalg.eigh(products.sum(dim=0) / len(unit)).eigenvectors.flip(-1)
+    agreement = _held_out_agreement(products, [len(rows) for rows in fold_rows]).clamp(_LOWEST_AGREEMENT, 1)
     return NeighborDirections(len(unit), mean, variances, axes, directions, agreement)
 
 
-def fewest_texts(neighbors: Any) -> int:
-    """Return how many texts with different embeddings are needed: 50, or 2 ``neighbors`` + 2 if that is more.
-
-    Raises:
-        ValueError: if ``neighbors`` is not a whole number from 1 to 1000.
-    """
-    return max(_FEWEST_TEXTS, 2 * check_count("neighbors", neighbors, 1, _MOST_NEIGHBORS) + 2)
-
-
-def mean_neighbors(unit: Tensor, neighbors: int, tfidf: Any = None) -> Tensor:
+def _mean_neighbors(unit: Tensor, tfidf: Any) -> Tensor:
     """Return the mean (N, D) of each row's nearest other rows; ``unit`` holds (N, D) unit rows.
 
-    Nearest by cosine; with ``tfidf``, (N, V) sparse unit rows, by the sum of both cosines in standard deviations.
+    Nearest by cosine; with TF-IDF, (N, V) sparse unit rows, by the sum of both cosines in standard deviations.
     """
     searched = unit.float()
 
@@ -148,7 +140,7 @@ def mean_neighbors(unit: Tensor, neighbors: int, tfidf: Any = None) -> Tensor:
         cosines, shared = similarities(rows)
         cosines = cosines / scale[0] + shared / scale[1]
         cosines[torch.arange(len(rows)), rows] = -torch.inf
-        means[rows] = unit[cosines.topk(neighbors, dim=1).indices].mean(dim=1)
+        means[rows] = unit[cosines.topk(_NEIGHBORS, dim=1).indices].mean(dim=1)
     return means
 
 

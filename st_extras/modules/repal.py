@@ -218,7 +218,6 @@ class RepALPostProcessor(Module):
         *,
         lambda_1_grid: Sequence[float] = LAMBDA_1_GRID,
         lambda_2_grid: Sequence[float] = LAMBDA_2_GRID,
-        groups: Sequence[object] | None = None,
         **encode_options: Any,
     ) -> TuningResult:
         """Set both weights to the best of a grid, by the Spearman correlation of cosine and gold score.
@@ -230,22 +229,22 @@ class RepALPostProcessor(Module):
             scores: N gold scores.
             lambda_1_grid: weights of the sentence term to try; 0 and 0 are always tried.
             lambda_2_grid: weights of the corpus term to try.
-            groups: N labels, such as genres: the search then maximizes the mean of the correlations within them.
             **encode_options: arguments of ``encode``, as for :meth:`CorpusStatistics.compute`.
 
         Raises:
-            ValueError: if there are fewer than two pairs, scores or groups do not match them, or all scores are equal.
+            ValueError: if there are fewer than two pairs, the scores do not match them or are all equal, or a weight is
+                not between 0 and 1e6.
         """
-        pairs, scores = check_pairs(pairs, scores, groups)
-        lambda_1_grid = lambda_search.check_grid("lambda_1_grid", lambda_1_grid)
-        lambda_2_grid = lambda_search.check_grid("lambda_2_grid", lambda_2_grid)
+        pairs, scores = check_pairs(pairs, scores)
+        lambda_1_grid = [check_weight("lambda_1_grid", weight) for weight in lambda_1_grid]
+        lambda_2_grid = [check_weight("lambda_2_grid", weight) for weight in lambda_2_grid]
         texts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
         embeddings, redundant = self.parts(texts, **encode_options)
         if not self.corpus_size:
             logger.info("RepAL is not fitted: the corpus mean is computed from the sentences of the pairs.")
             self._set_mean(embeddings.double().mean(dim=0), len(texts))
         sides, mean = lambda_search.pair_sides(embeddings, redundant), self.corpus_mean.double().cpu().numpy()
-        result = lambda_search.search_lambdas(*sides, mean, scores, lambda_1_grid, lambda_2_grid, groups)
+        result = lambda_search.search_lambdas(*sides, mean, scores, lambda_1_grid, lambda_2_grid)
         self.lambda_1, self.lambda_2 = result.lambda_1, result.lambda_2
         renew_card(pipeline.model_of(self))
         return result

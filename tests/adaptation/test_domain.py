@@ -14,9 +14,8 @@ from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.adaptation import CANDIDATES, adapt, choice, domain
-from st_extras.adaptation.domain import Gain, TextScore, score_transforms
+from st_extras.adaptation.domain import STRENGTHS, Gain, score_transforms
 from st_extras.adaptation.run import sample_texts
-from st_extras.adaptation.transforms import STRENGTHS
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import label_scores
 from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
@@ -36,24 +35,17 @@ TRANSFORMS = {
 }
 
 
-def by_offset(values: list[float]) -> Any:
-    """What finds a value for each of TRANSFORMS by its offset."""
-    return lambda rows: values[round(float(rows.mean()))]
-
-
-def general(base: float, *after: float) -> TextScore:
-    """A score on general English that is the base model's before, and one for each of TRANSFORMS after it."""
-    score = TextScore(torch.zeros(2, 4).double(), by_offset(list(after)))
-    score.base = base
-    return score
+def by_offset(*values: float) -> Any:
+    """A score on general English after each of TRANSFORMS."""
+    return lambda transform: values[round(float(transform.offset.mean()))]
 
 
 def test_what_is_lost_on_general_english_is_held_against_a_candidate():
     def gain(transform: Affine) -> Gain:
-        return Gain(10.0 + float(transform.offset.mean()))
+        return 10.0 + float(transform.offset.mean()), None, None
 
-    on_pairs = general(80.0, 80.0, 77.0, 70.0)
-    results, not_tried = score_transforms(TRANSFORMS, gain, on_pairs, 2.0, may_skip_whitening=False, seconds=1.5)
+    on_pairs = by_offset(80.0, 77.0, 70.0)
+    results, not_tried = score_transforms(TRANSFORMS, gain, on_pairs, 80.0, 2.0, may_skip_whitening=False, seconds=1.5)
     assert [(one.name, one.gain, one.general) for one in results] == [
         ("slight", 10.0, 80.0),
         ("medium", 11.0, 77.0),
@@ -65,18 +57,18 @@ def test_what_is_lost_on_general_english_is_held_against_a_candidate():
 
 
 @pytest.mark.parametrize(
-    ("score", "limit", "may_skip_whitening", "tried"),
+    ("base", "after", "limit", "may_skip_whitening", "tried"),
     [
-        (general(80.0, 80.0, 77.0, 79.0), 2.0, True, 2),
-        (general(80.0, 77.0, 80.0, 70.0), 2.0, True, 3),  # only what the medium one loses counts
-        (general(80.0, 80.0, 77.0, 79.0), math.inf, True, 3),
-        (general(80.0, 80.0, 77.0, 79.0), 2.0, False, 3),  # labels choose
-        (None, 2.0, True, 3),  # nothing is known of general English
+        (80.0, (80.0, 77.0, 79.0), 2.0, True, 2),
+        (80.0, (77.0, 80.0, 70.0), 2.0, True, 3),  # only what the medium one loses counts
+        (80.0, (80.0, 77.0, 79.0), math.inf, True, 3),
+        (80.0, (80.0, 77.0, 79.0), 2.0, False, 3),  # labels choose
+        (None, (80.0, 77.0, 79.0), 2.0, True, 3),  # the pairs show nothing
     ],
 )
-def test_whitening_is_tried_where_the_medium_transform_keeps_general_english(score, limit, may_skip_whitening, tried):
+def test_whitening_is_tried_where_the_medium_one_keeps_general_english(base, after, limit, may_skip_whitening, tried):
     results, not_tried = score_transforms(
-        TRANSFORMS, lambda _: Gain(0.1, 0.05, 0.2), score, limit, may_skip_whitening=may_skip_whitening
+        TRANSFORMS, lambda _: (0.1, 0.05, 0.2), by_offset(*after), base, limit, may_skip_whitening=may_skip_whitening
     )
     assert [one.name for one in results] == [*TRANSFORMS][:tried]
     reason = "whitening, as the medium one loses 3.00 on general pairs"
@@ -135,17 +127,18 @@ def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch
     monkeypatch.setattr(domain, "LEAST_CONFIRMED", 0.0)
     scores = dict(zip(NAMES, by_strength, strict=True))
 
-    def as_measured(transforms: Any, gain: Any, on_pairs: Any, *limits: Any, **more: Any) -> Any:
+    def as_measured(transforms: Any, gain: Any, on_pairs: Any, general: Any, *limits: Any, **more: Any) -> Any:
         """Score by the numbers that were measured, in place of a random encoder's."""
         names = {id(transform): name for name, transform in transforms.items()}
-        on_pairs.base = base
-        on_pairs.after = lambda transform: scores[names[id(transform)]][1]
+
+        def on_general(transform: Affine) -> float:
+            return scores[names[id(transform)]][1]
 
         def found(transform: Affine) -> Gain:
             value = scores[names[id(transform)]][0]
-            return Gain(value, value - 0.01, value)
+            return value, value - 0.01, value
 
-        return score_transforms(transforms, found, on_pairs, *limits, **more)
+        return score_transforms(transforms, found, on_general, base, *limits, **more)
 
     monkeypatch.setattr(domain, "score_transforms", as_measured)
     found: Any = adapt(still_encoder, TEXTS, tmp_path / "out", **quiet(**options))

@@ -113,13 +113,12 @@ def test_pairs_are_scored_by_spearman_and_labels_by_the_mean_of_three():
 
     pairs = dev_score(STSDataset("pairs", first, second, grades, ["x"] * 10), encode)
     twice = Affine(2 * torch.eye(6, dtype=torch.float64), torch.ones(6, dtype=torch.float64))
-    for rows, found in ((embeddings, pairs.base), (2 * embeddings + 1, pairs.after(twice))):
+    for rows, found in ((embeddings, pairs(None)), (2 * embeddings + 1, pairs(twice))):
         cosines = [cosine(rows[k], rows[10 + k]) for k in range(10)]
         assert found == pytest.approx(100 * spearmanr(cosines, grades).statistic)
-    assert pairs.gain(twice) == (pairs.after(twice) - pairs.base, None, None)
     labels = [str(k % 2) for k in range(20)]
     labeled = dev_score(LabeledTexts([f"t{k}" for k in range(20)], labels), encode)
-    assert labeled.base == pytest.approx(100 * label_scores(embeddings, labels)["mean"])
+    assert labeled(None) == pytest.approx(100 * label_scores(embeddings, labels)["mean"])
     assert encoded == [[*first, *second], [f"t{k}" for k in range(20)]]
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from st_extras import functional
-from st_extras.adaptation import pseudo_relevance
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
-from st_extras.adaptation.search import compare_candidates, search_queries
+from st_extras.adaptation import search
+from st_extras.adaptation.search import PseudoRelevanceComparison, compare_candidates, search_queries
 from st_extras.adaptation.search_transforms import Affine, Routes
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
@@ -74,18 +73,17 @@ def test_the_comparison_is_that_of_a_loop(monkeypatch):
 
 
 def test_of_equal_scores_documents_that_are_not_relevant_come_first():
-    found = pseudo_relevance.average_precision(np.zeros((1, 9)), np.array([[3, 4, -1]]))
+    found = search.average_precision(np.zeros((1, 9)), np.array([[3, 4, -1]]))
     assert found.tolist() == pytest.approx([(1 / 9 + 2 / 9) / 2])
 
 
-def test_a_candidate_is_refused_by_more_than_a_standard_error(monkeypatch):
+def test_a_candidate_is_refused_by_more_than_a_standard_error():
     base = draw(40, 8).float().numpy(), draw(300, 8, seed=1).float().numpy()
-    comparison = PseudoRelevanceComparison(BM25(DOCUMENTS), QUERIES, base)
     route = Routes(Affine(torch.eye(8), torch.ones(8)))
     received = []
     for gain, accepted in ((-0.011, False), (-0.009, True)):
-        monkeypatch.setattr(comparison, "compare", lambda *given, gain=gain: received.append(given) or (gain, 0.01))
-        (found,) = compare_candidates(comparison, {"one": route}, base)
+        compare = lambda *given, gain=gain: received.append(given) or (gain, 0.01)  # noqa: E731
+        (found,) = compare_candidates(compare, {"one": route}, base)
         assert (found.name, found.accepted) == ("one", accepted)
         assert (found.low, found.high) == pytest.approx((gain - 0.0196, gain + 0.0196))
     assert all(map(np.array_equal, received[0], route.after(base)))

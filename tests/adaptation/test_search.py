@@ -17,8 +17,8 @@ from sentence_transformers.base.modules import Normalize, Router
 
 from st_extras.adaptation import adapt_search, search, search_transforms
 from st_extras.adaptation.neighbors import write_searches
-from st_extras.adaptation.pseudo_relevance import PseudoRelevanceComparison
 from st_extras.adaptation.run import AdaptationRun, Sample, sample_texts
+from st_extras.adaptation.search import PseudoRelevanceComparison
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE, both_sides
 from st_extras.encoders.passages import PASSAGE_WORDS
 from st_extras.evaluation import RetrievalEvaluator, RetrievalTask, compare_retrieval
@@ -142,7 +142,7 @@ def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
     found = neighbor_directions(
         torch.from_numpy(base[1][:fitted]), tfidf=character_tfidf(DOCUMENTS[:fitted], 0.1), seed=0
     )
-    kernel = found.kernel(power=1.0, recolor=0.0)
+    kernel = found.kernel(recolor=0.0)
     covariance = (found.axes * found.variances) @ found.axes.T
     kernel *= (covariance.trace() / (kernel.T @ covariance @ kernel).trace()).sqrt()
     share = 0.5 * 150 / 1150

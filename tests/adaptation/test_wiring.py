@@ -11,9 +11,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import CANDIDATES, AdaptationOptions, adapt
+from st_extras.adaptation.domain import STRENGTHS
 from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.run import sample_texts
-from st_extras.adaptation.transforms import STRENGTHS
 from st_extras.evaluation import LabelFreeComparison, label_scores
 from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
 from st_extras.modules.neighbor_directions import neighbor_directions

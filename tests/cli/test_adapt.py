@@ -82,7 +82,7 @@ def test_an_encoder_that_is_left_unchanged_is_no_failure(run):
 @pytest.mark.slow
 @pytest.mark.usefixtures("texts")
 def test_search(run, monkeypatch):
-    gain = "st_extras.adaptation.pseudo_relevance.PseudoRelevanceComparison.compare"
+    gain = "st_extras.adaptation.search.PseudoRelevanceComparison.compare"
     monkeypatch.setattr(gain, lambda *_: (0.02, 0.01))
     code, out, err = run(*SEARCH, "--query-prompt", "the dog ", "--document-prompt", "a ", "--quiet")
     assert code == 0, err

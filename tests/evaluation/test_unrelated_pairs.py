@@ -74,7 +74,7 @@ def test_as_many_pairs_lie_above_the_moved_threshold(asked):
 
 def test_rare_pairs_and_an_interval_of_cosines():
     """One in 100,000 needs a million pairs; no cosine is above 1."""
-    assert list(unrelated_cosines(draw(1500, 4), groups=2)) == [100, 1_000, 10_000, 100_000]
+    assert list(unrelated_cosines(draw(1500, 4))) == [100, 1_000, 10_000, 100_000]
     rows = draw(60, 6)
     rows[:12] = rows[0] + 0.01 * draw(12, 6, seed=1)  # one in 27 pairs is nearly the same text
     assert 0.9 < unrelated_cosines(rows)[100][2] <= 1.0
@@ -86,7 +86,6 @@ def test_the_interval_is_a_jackknife():
         others = [
             unrelated_cosines(
                 torch.cat([rows[i::20] for i in range(20) if i != left]),
-                2,
                 queries=given if given is None else torch.cat([given[i::20] for i in range(20) if i != left]),
             )[100][0]
             for left in range(20)

@@ -19,6 +19,7 @@ from st_extras.modules import (
     SIFPooling,
     all_but_the_top,
     embed_filter,
+    linear,
     locality_preserving,
     whitening,
 )
@@ -42,13 +43,11 @@ BEYOND = {
     "dimensions": [0, 17],
     "epsilon": [-0.1],
     "recolor": [1.5],
-    "max_sentences": [49],
     "batch_size": [0, True, 10**11],
     "lambda_1": [-0.1, float("nan")],
     "a": [0, 2],
     "corpus": ["one text"],
     "sentences": ["one text"],
-    "edge": [0.5, -0.1],
 }
 """Numbers beyond the ends of a range; every option refuses an object of no kind."""
 
@@ -81,7 +80,9 @@ def test_a_layer_comes_after_the_routes_of_a_router(still_encoder):
 def test_a_layer_for_each_route(still_encoder):
     unit = torch.nn.functional.normalize(still_encoder.encode(TEXTS, convert_to_tensor=True))
     transform = Affine(torch.randn(16, 16), torch.randn(16))
-    model = add_linear_routes(still_encoder, {"query": transform, "document": None}, "document")
+    model = add_linear_routes(
+        still_encoder, {"query": transform, "document": None}, "document", method="m", line="* l", citation="c"
+    )
     expected = torch.nn.functional.normalize(transform.apply(unit))
     assert (model.encode_query(TEXTS, convert_to_tensor=True) - expected).abs().max() < 1e-5
     for found in (model.encode_document(TEXTS, convert_to_tensor=True), model.encode(TEXTS, convert_to_tensor=True)):
@@ -250,39 +251,40 @@ def test_a_corpus_that_leaves_nothing_is_refused(still_encoder):
 # --- locality preserving projections ---
 
 
-@pytest.mark.parametrize("tfidf", [True, False])
-def test_it_is_the_kernel_of_the_encoder_s_embeddings(still_encoder, tfidf):
+def test_it_is_the_kernel_of_the_encoder_s_embeddings(still_encoder):
     plain = SentenceTransformer(modules=list(still_encoder), device="cpu")
     still_encoder.append(Normalize())
-    settings = {"neighbors": 5, "power": 0.5, "recolor": 0.25, "epsilon": 0.2, "tfidf": tfidf, "seed": 3}
-    model = locality_preserving(still_encoder, iter(CORPUS), **settings)
+    model = locality_preserving(still_encoder, iter(CORPUS), recolor=0.25, seed=3)
     vectors = plain.encode(CORPUS, convert_to_tensor=True).double()
-    found = neighbor_directions(vectors, 5, 0.2, tfidf=character_tfidf(CORPUS) if tfidf else None, seed=3)
-    expected = (vectors - found.mean) @ found.kernel(0.5, 0.25)
+    found = neighbor_directions(vectors, tfidf=character_tfidf(CORPUS), seed=3)
+    expected = (vectors - found.mean) @ found.kernel(0.25)
     expected /= expected.norm(dim=1, keepdim=True)
     assert np.abs(model.encode(CORPUS) - expected.numpy()).max() < 1e-4
 
 
-def test_a_sample_of_a_long_text(still_encoder):
+def test_a_sample_of_a_long_text(still_encoder, monkeypatch):
+    monkeypatch.setattr(linear, "_MOST", 60)
+
     def kernel(texts, **options):
         return locality_preserving(still_encoder, texts, **options)[2].linear.weight
 
-    sampled = kernel((text for text in CORPUS), max_sentences=60, seed=5)
+    sampled = kernel((text for text in CORPUS), seed=5)
     assert torch.equal(sampled, kernel(distinct_sample(CORPUS, 60, 5), seed=5))
-    assert not torch.equal(sampled, kernel(CORPUS, max_sentences=60, seed=6))
+    assert not torch.equal(sampled, kernel(CORPUS, seed=6))
 
 
 # --- EmbedFilter ---
 
 
-def test_embed_filter_removes_the_ends_of_the_spectrum(tmp_path):
+def test_embed_filter_removes_the_ends_of_the_spectrum(tmp_path, monkeypatch):
     build_decoder(tmp_path / "llama", tie_word_embeddings=True)
     model = load_encoder(tmp_path / "llama", pooling="lasttoken", device="cpu", prompt_template='"{}" in one word: "')
     vectors = model.encode(TEXTS, convert_to_tensor=True).double()
     words = model.transformers_model.get_input_embeddings().weight.detach().double()
     size = words.size(1)
     left = torch.linalg.svd(words).Vh[[*range(2), *range(size - 2, size)]]  # (4, D): the first two and the last two
-    filtered = embed_filter(model, edge=2 / size)
+    monkeypatch.setattr(linear, "_EDGE", 2 / size)
+    filtered = embed_filter(model)
     found = filtered.encode(TEXTS, convert_to_tensor=True).double()
     assert found.shape == (len(TEXTS), size - 4) == (len(TEXTS), filtered.get_embedding_dimension())
     rest = vectors - vectors @ left.T @ left
