@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.checks import shown
-from st_extras.text.corpus import check_string
+from st_extras.text.corpus import check_sentence
 from st_extras.text.files import file_kind
 from st_extras.text.tables import TEXT_COLUMNS, Column, open_file
 
@@ -73,7 +73,7 @@ def load_labeled_texts(
     }
     for where, row in open_file(file, columns).rows():
         text, label = row["text"], row["label"]
-        if not check_string(text, where).strip():
+        if not check_sentence(text, where).strip():
             raise ValueError(f"{where}: a text must not be empty, got {shown(text)}: leave its row out.")
         texts.append(text.strip())
         labels.append(check_label(label, where).strip())

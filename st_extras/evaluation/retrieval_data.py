@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_instance, shown
-from st_extras.text.corpus import check_string, is_blank
-from st_extras.text.documents import Document, as_documents, check_id, read_documents, read_queries, text_id
+from st_extras.text.corpus import check_sentence, is_blank
+from st_extras.text.documents import Document, as_documents, check_id, read_documents, read_queries
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
-from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, Rows, Table, open_file
+from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, Rows, Table, open_file, read_number
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,11 @@ _GRADE = Column(
     optional_up_to=2,
 )
 """Without it, all documents in a file of two columns are relevant."""
-_OF_IDS = {"query": Column((*QUERY_IDS, "query", "topic")), "document": Column((*DOCUMENT_IDS, "cid")), "grade": _GRADE}
+_OF_IDS = {
+    "query": Column((*QUERY_IDS, "query", "topic")),
+    "document": Column((*DOCUMENT_IDS, "document", "cid")),
+    "grade": _GRADE,
+}
 """Columns of a file of judgements."""
 _OF_TEXTS = {"query": Column(("query", "question")), "document": Column((*DOCUMENT_IDS, "id")), "grade": _GRADE}
 """Columns of a file of queries with their judgements."""
@@ -116,6 +120,11 @@ def _by_id(name: str, given: Any, kind: str) -> dict[str, Any]:
     return dict(zip(keys, given.values(), strict=True))
 
 
+def _text_id(value: Any, where: str, kind: str) -> str:
+    """Return an id that stands in a file as text, without space around it: 3 and "3 " are the same there."""
+    return str(check_id(value, where, kind)).strip()
+
+
 def _texts_by_id(documents: Iterable[Document]) -> dict[str, str]:
     return {str(one.id): one.full_text for one in documents}
 
@@ -126,22 +135,7 @@ def _graded(where: str, given: Any) -> dict[str, float]:
         several = given if isinstance(given, set | frozenset | list | tuple) else [given]
         return {str(check_id(key, where, "document")): 1.0 for key in several}
     grades = _by_id(where, given, "document")
-    return {key: check_grade(grade, f"{where}[{key!r}]") for key, grade in grades.items()}
-
-
-def check_grade(value: Any, where: str) -> float:
-    """Return how relevant a document is.
-
-    Raises:
-        ValueError: if it is no finite number; the message begins with ``where``.
-    """
-    try:
-        grade = float(value)
-    except (TypeError, ValueError, OverflowError):
-        grade = math.nan
-    if not math.isfinite(grade):
-        raise ValueError(f"{where}: a grade must be a finite number, got {shown(value)}.")
-    return grade
+    return {key: read_number(grade, f"{where}[{key!r}]", "grade") for key, grade in grades.items()}
 
 
 def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> RetrievalTask:
@@ -184,7 +178,7 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
     file = _judgement_file(root, split)
     table, taken_for = _open_judgements(file)
     try:
-        judged = _by_query((where, text_id(row["query"], where, "query"), row) for where, row in table.rows())
+        judged = _by_query((where, _text_id(row["query"], where, "query"), row) for where, row in table.rows())
         return RetrievalTask(queries, _texts_by_id(documents), judged)
     except ValueError as error:
         place = "" if str(error).startswith(str(file)) else f"{file}: "
@@ -222,7 +216,7 @@ def _check_query(value: Any, where: str) -> str:
     Raises:
         ValueError: if it is no valid text, or blank; the message begins with ``where``.
     """
-    if is_blank(text := check_string(value, where)):
+    if is_blank(text := check_sentence(value, where)):
         raise ValueError(f"{where}: a query must have text, got {value!r:.80}: leave its row out.")
     return text.strip()
 
@@ -231,7 +225,7 @@ def _by_query(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, d
     """Return query -> document id -> grade of judgements: place, query, and the row with document and grade."""
     judged: dict[str, dict[str, float]] = {}
     for where, query, row in rows:
-        document, grade = text_id(row["document"], where, "document"), check_grade(row.get("grade", 1), where)
+        document, grade = _text_id(row["document"], where, "document"), read_number(row.get("grade", 1), where, "grade")
         if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
             raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
     return judged
@@ -244,8 +238,7 @@ def _open_judgements(file: Path) -> tuple[Table, str]:
         fields = first.split(between)
         if (names := _WITHOUT_HEADER.get(len(fields), ())) and _reads_as_number(fields[-1]):
             taken_for = f" (its columns, which no header names, were read as {', '.join(names[:-1])} and {names[-1]})"
-            columns = {name: Column((name,)) for name in names}
-            return Table(str(file), columns, partial(_split_rows, file, names)), taken_for
+            return Table(str(file), _OF_IDS, partial(_split_rows, file, names)), taken_for
     header = first.split()
     if not {*first} & {*"\t,;|"} and all(_OF_IDS[key].found_in(header) for key in ("query", "document")):
         return Table(str(file), _OF_IDS, partial(_split_rows, file, header, number)), ""

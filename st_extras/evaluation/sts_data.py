@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_instance, shown
+from st_extras.checks import check_instance
 from st_extras.samples import graded_pairs
-from st_extras.text.corpus import check_string
+from st_extras.text.corpus import check_sentence
 from st_extras.text.folders import TABLES, find_file
-from st_extras.text.tables import Column, open_file
+from st_extras.text.tables import Column, open_file, read_number
 
 SEVEN_STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb_test", "sickr_test")
 """The sets in every paper's table. SICK-R stands for its 4,927 test rows."""
@@ -51,7 +50,7 @@ class STSDataset:
 
 _COLUMNS = {name: Column((name,)) for name in ("sentence1", "sentence2", "score")}
 _COLUMNS |= {name: Column((name,), optional_up_to=math.inf) for name in ("subset", "split")}
-_Row = tuple[str, str, Any, str]  # sentence1, sentence2, score, subset
+_Rows = Iterable[tuple[str, Mapping[str, Any]]]  # of a table with these columns, with their places
 
 
 def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset:
@@ -79,7 +78,7 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     is_file = source is not None and Path(source).is_file()
     if key not in _NAMES and not is_file:
         raise ValueError(f"name must be one of {', '.join(_NAMES)}, got {name!r}.")
-    rows: Iterable[_Row]
+    rows: _Rows
     if source is None or str(source) == "hub":
         rows = _hub_rows(key)
     elif is_file:
@@ -87,18 +86,16 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
         own = file.name.partition(".")[0]
         rows = _table_rows(file, key if key in _NAMES else name)
         key = own if key in _NAMES and key != own else name
+    elif Path(source).is_dir():
+        rows = _table_rows(find_file(Path(source), key, TABLES), key)
     else:
-        rows = _folder_rows(key, Path(source))
-    data = STSDataset(key, *([*column] for column in zip(*rows, strict=True)))
-    for row, score in enumerate(data.scores):
-        data.scores[row] = math.nan
-        with suppress(ValueError, TypeError):
-            data.scores[row] = float(score)
-        if not math.isfinite(data.scores[row]):
-            raise ValueError(
-                f"{key} in {source!s}: a score must be a finite number, got {score!r} (pair {row + 1}: "
-                f"{shown(data.sentences1[row])})."
-            )
+        raise ValueError(f"The STS source must be a folder or a file that exists, got {str(source)!r}.")
+    data = STSDataset(key)
+    for where, row in rows:
+        data.sentences1.append(check_sentence(row["sentence1"], where))
+        data.sentences2.append(check_sentence(row["sentence2"], where))
+        data.scores.append(read_number(row["score"], where, "score"))
+        data.subsets.append(row.get("subset") or "all")
     check_graded(data, f"{key} in {source!s}")
     return data
 
@@ -128,19 +125,10 @@ def check_graded(data: STSDataset, where: str, groups: Sequence[str] | None = No
         raise ValueError(f"{where}: {error}") from None
 
 
-def _folder_rows(name: str, folder: Path) -> list[_Row]:
-    if not folder.is_dir():
-        raise ValueError(f"The STS source must be a folder or a file that exists, got {str(folder)!r}.")
-    return _table_rows(find_file(folder, name, TABLES), name)
-
-
-def _table_rows(file: Path, name: str) -> list[_Row]:
-    splits: dict[str, list[_Row]] = {}
+def _table_rows(file: Path, name: str) -> _Rows:
+    splits: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for where, row in open_file(file, _COLUMNS, other=".tsv").rows():
-        first, second = (check_string(row[key], where) for key in ("sentence1", "sentence2"))
-        if row["score"] is None:
-            raise ValueError(f"{where}: a pair must have a score, got none: leave its row out.")
-        splits.setdefault(row.get("split", ""), []).append((first, second, row["score"], row.get("subset") or "all"))
+        splits.setdefault(row.get("split", ""), []).append((where, row))
     split = name.rpartition("_")[2]
     if len(splits) > 1 and split not in splits:
         raise ValueError(
@@ -150,7 +138,7 @@ def _table_rows(file: Path, name: str) -> list[_Row]:
     return splits.get(split) or next(iter(splits.values()), [])
 
 
-def _hub_rows(name: str) -> Iterable[_Row]:
+def _hub_rows(name: str) -> _Rows:
     if name.startswith("sickr"):
         raise ValueError(
             "source must be a folder for SICK-R, because the hub copy (mteb/sickr-sts) holds all 9,927 rows, not the "
@@ -166,8 +154,8 @@ def _hub_rows(name: str) -> Iterable[_Row]:
             f"{repository} could not be read from the Hugging Face hub ({type(error).__name__}): go online, unset "
             "HF_HUB_OFFLINE, or give a folder with the STS sets as the source."
         ) from error
-    for row in rows:
-        yield row["sentence1"], row["sentence2"], str(row["score"]), name
+    for number, row in enumerate(rows):
+        yield f"{repository}, row {number}", {**row, "subset": name}
 
 
 def development_and_test(sts: str | PathLike[str] | None = None) -> tuple[STSDataset, STSDataset]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
-from st_extras.text.files import check_valid
+from st_extras.text.files import has_lone_surrogate
 from st_extras.text.tables import Table, dataset_table, open_tables, text_columns
 from st_extras.text.words import INVISIBLE, SPACED_WORD
 
@@ -82,20 +82,12 @@ def check_sentence(value: Any, where: str) -> str:
     Raises:
         ValueError: if it is not a string, or holds a lone surrogate; the message begins with ``where``.
     """
-    check_valid(value, where)
-    return check_string(value, where)
-
-
-def check_string(value: Any, where: str) -> str:
-    """Return ``value`` if it is a string; those of a :class:`~st_extras.text.tables.Table` are valid text.
-
-    Raises:
-        ValueError: if it is not a string; the message begins with ``where``.
-    """
     if not isinstance(value, str):
         hint = ": leave its row out, or fill it" if _is_missing(value) else ""
         hint = ": name the column, as in dataset['sentence']" if isinstance(value, Mapping) else hint
         raise ValueError(f"{where}: expected a sentence, got {value!r:.80}{hint}.")
+    if has_lone_surrogate(value):
+        raise ValueError(f"{where}: a text must be valid, got a lone surrogate in {value!r:.80}.")
     return value
 
 
@@ -112,12 +104,12 @@ def title_and_text(row: Mapping[str, Any], where: str) -> tuple[str, str]:
     """Return the title of a row, stripped and "" without one, and its text, which may be missing below a title.
 
     Raises:
-        ValueError: if one is not a string; the message begins with ``where``.
+        ValueError: as :func:`check_sentence`; the message begins with ``where``.
     """
     title, text = row.get("title"), row.get("text")
     if _is_missing(title):
-        return "", check_string(text, where)
-    return check_string(title, where).strip(), "" if _is_missing(text) else check_string(text, where)
+        return "", check_sentence(text, where)
+    return check_sentence(title, where).strip(), "" if _is_missing(text) else check_sentence(text, where)
 
 
 def _is_missing(value: Any) -> bool:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
 
 from st_extras.checks import shown
-from st_extras.text.corpus import Sources, is_blank, is_dataset, source_names, title_and_text, with_title
+from st_extras.text.corpus import (
+    Sources,
+    check_sentence,
+    is_blank,
+    is_dataset,
+    source_names,
+    title_and_text,
+    with_title,
+)
 from st_extras.text.folders import find_search_folder
 from st_extras.text.tables import (
     DOCUMENT_IDS,
@@ -64,8 +72,8 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
         N documents in their order, those without text too. Ids keep their type; numpy's whole numbers become Python's.
 
     Raises:
-        ValueError: if ``documents`` is a string, a set (its order changes from run to run), a dict of splits or a data
-            frame; an id is neither a text nor a whole number of 64 bits, is blank, stands twice, or is missing where
+        ValueError: if ``documents`` is a string, a set (its order changes from run to run), a dict of splits or of
+            pandas; an id is neither a text nor a whole number of 64 bits, is blank, stands twice, or is missing where
             others have one; or a text or title is not a string, or holds a lone surrogate.
 
     Example:
@@ -77,22 +85,18 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
         raise ValueError(
             f"{name} must have an order, got a set, whose order changes from run to run: give a list or a dict by id."
         )
-    if hasattr(documents, "iloc"):  # of pandas
-        if hasattr(documents, "columns"):
-            raise ValueError(f'{name} must be texts, dicts or a data set, got a data frame: frame.to_dict("records").')
-        if list(documents.index) != [*range(len(documents))]:
-            raise ValueError(
-                f"{name} must be a dict by id, a data set or a list, got a Series with an index of its own: give "
-                "series.to_dict(), or list(series) to number them from 0."
-            )
+    if hasattr(documents, "iloc"):  # of pandas, whose index may hold the ids or not
+        raise ValueError(
+            f"{name} must be texts, dicts or a data set, got a {type(documents).__name__}: give list(series), "
+            'series.to_dict() by id, or frame.to_dict("records").'
+        )
     columns = text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="")
-    is_split = isinstance(documents, Mapping) and any(hasattr(split, "column_names") for split in documents.values())
-    if (is_split or not isinstance(documents, Mapping)) and is_dataset(documents, name=name):
+    by_id = isinstance(documents, Mapping) and not any(hasattr(one, "column_names") for one in documents.values())
+    if not by_id and is_dataset(documents, name=name):
         table = dataset_table(documents, name, columns)
     else:
-        table = Table(name, columns, lambda: _rows(documents, name), typed=True, checked=False)
-    require_ids = require_ids or isinstance(documents, Mapping)
-    return _identified([table], "document", require_ids, check_id)[0]
+        table = Table(name, columns, lambda: _rows(documents, name), may_guess_text=True)
+    return _identified([table], "document", require_ids or by_id)[0]
 
 
 def _rows(documents: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -153,8 +157,8 @@ def read_queries(
 
 def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool) -> list[Document]:
     tables = [table for name in names for table in open_tables(name, columns)]
-    read, have_ids = _identified(tables, kind, require_ids, text_id)
-    found = [Document(str(key), title, text.strip()) for key, title, text in read if title or not is_blank(text)]
+    read, have_ids = _identified(tables, kind, require_ids, of_files=True)
+    found = [document for document in read if document.title or not is_blank(document.text)]
     if not found:
         raise ValueError(f"{', '.join(map(repr, names)) or 'sources'} holds no {kind}.")
     if have_ids and len(found) < len(read):
@@ -163,7 +167,7 @@ def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_id
 
 
 def _identified(
-    tables: Sequence[Table], kind: str, require_ids: bool, id_of: Callable[[Any, str, str], int | str]
+    tables: Sequence[Table], kind: str, require_ids: bool, *, of_files: bool = False
 ) -> tuple[list[Document], bool]:
     """Return documents or queries, and whether they have ids, without which they are numbered from 0.
 
@@ -171,7 +175,7 @@ def _identified(
         tables: with the columns text, title and id.
         kind: what they are, for messages.
         require_ids: refuse rows without ids.
-        id_of: :func:`check_id` or :func:`text_id`.
+        of_files: their ids become text, and their texts are stripped.
 
     Raises:
         ValueError: if an id stands twice, or is missing where others have one, or an id, a text or a title is not
@@ -179,43 +183,39 @@ def _identified(
     """
     found: list[Document] = []
     known: set[int | str] = set()
-    have_ids: bool | None = require_ids or None  # None: the first row decides
+    have_ids = require_ids
     rows = ((table, *row) for table in tables for row in table.rows())
     for number, (table, where, row) in enumerate(rows):
         key = row.get("id")
-        if have_ids is None:
-            have_ids = key is not None
-        missing, unexpected = have_ids and "id" not in row, not have_ids and key is not None
-        if missing or unexpected:  # an empty cell is refused by id_of
+        if number == 0:
+            have_ids = require_ids or key is not None
+        if have_ids and "id" in row:  # an empty cell is refused
+            identity = check_id(key, where, kind)
+        elif have_ids or key is not None:
             usual = ", ".join(table.columns["id"].usual)
             none = "" if require_ids else ", or none of them"
             raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}{none}.")
-        identity = id_of(key, where, kind) if have_ids else number
+        else:
+            identity = number
+        title, text = title_and_text(row, where)
+        if of_files:
+            identity, text = str(identity).strip(), text.strip()
         if identity in known:
             raise ValueError(f"{where}: the id {shown(identity)} stands twice.")
         known.add(identity)
-        found.append(Document(identity, *title_and_text(row, where)))
-    return found, bool(have_ids)
+        found.append(Document(identity, title, text))
+    return found, have_ids
 
 
 def check_id(value: Any, where: str, kind: str) -> int | str:
     """Return an id as the user gave it; numpy's strings and whole numbers as Python's.
 
     Raises:
-        ValueError: if it is neither a text nor a whole number of 64 bits, or is blank; the message begins with
-            ``where``.
+        ValueError: if it is neither a text nor a whole number of 64 bits, is blank, or holds a lone surrogate; the
+            message begins with ``where``.
     """
     if isinstance(value, str) and not is_blank(value):
-        return str(value)
+        return str(check_sentence(value, where))
     if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > _LARGEST_ID:
         raise ValueError(f"{where}: the id of a {kind} must be a text or a whole number, got {shown(value)}.")
     return int(value)
-
-
-def text_id(value: Any, where: str, kind: str) -> str:
-    """Return an id that stands in a file as text, without space around it: 3 and "3 " are the same there.
-
-    Raises:
-        ValueError: as :func:`check_id`.
-    """
-    return str(check_id(value, where, kind)).strip()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -119,15 +118,15 @@ def files_of_pattern(pattern: str) -> list[Path]:
 
 def _of_one_kind(files: list[Path], others: list[Path], where: str) -> list[Path]:
     """Return ``files`` if they are of one kind; the log has the number of the others, if there are any."""
-    first = {file_kind(file)[0]: file for file in reversed(files)}
-    if len(first) > 1:
-        found = Counter(file_kind(file)[0] for file in files)
-        counts = sorted(found.items(), key=lambda item: (-item[1], item[0] == ".md"))  # a README describes the others
-        got = " and ".join(f"{count:,} {kind} (such as {first[kind]})" for kind, count in counts)
-        most = [file for file in files if file_kind(file)[0] == counts[0][0]]
-        endings = sorted({"".join(file.suffixes[-1 - bool(file_kind(file)[1]) :]) for file in most})
+    by_kind: dict[str, list[Path]] = {}
+    for file in files:
+        by_kind.setdefault(file_kind(file)[0], []).append(file)
+    if len(by_kind) > 1:
+        kinds = sorted(by_kind, key=lambda kind: (-len(by_kind[kind]), kind == ".md"))  # a README describes the others
+        got = " and ".join(f"{len(by_kind[kind]):,} {kind} (such as {by_kind[kind][0]})" for kind in kinds)
+        endings = {"".join(file.suffixes[-1 - bool(file_kind(file)[1]) :]) for file in by_kind[kinds[0]]}
         root = Path(where if Path(where).is_dir() else "")
-        patterns = [repr(str(root / "**" / f"*{ending}")) for ending in endings]
+        patterns = [repr(str(root / "**" / f"*{ending}")) for ending in sorted(endings)]
         raise ValueError(
             f"{where!r} must stand for files of one kind, got {got}: give patterns of those to read, such as "
             f"{' and '.join(patterns)}."

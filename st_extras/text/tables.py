@@ -7,22 +7,15 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from glob import has_magic
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from st_extras.text.files import (
-    MAX_LINE,
-    check_decoded,
-    check_valid,
-    file_kind,
-    open_text,
-    parse_json,
-    read_lines,
-)
+from st_extras.checks import shown
+from st_extras.text.files import MAX_LINE, check_decoded, file_kind, open_text, parse_json, read_lines
 from st_extras.text.folders import files_of_folder, files_of_pattern, find_search_folder, is_copy
 from st_extras.text.markdown import parse_markdown
 
@@ -53,20 +46,24 @@ class Column:
         usual: names that it may have, the first that exists is read; neither case nor space around a name matters.
         given: its name, if the user gave one: no other is read.
         remedy: what to do if a table lacks it, for messages.
-        optional_up_to: a table of at most so many columns may lack it: 0 none, ``math.inf`` any.
+        optional_up_to: a table of at most so many columns may lack it: -1 none, ``math.inf`` any.
     """
 
     usual: Sequence[str] = ()
     given: str | None = None
     remedy: str = ""
-    optional_up_to: float = 0
+    optional_up_to: float = -1
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names that it may have, best first."""
+        return self.usual if self.given is None else (self.given,)
 
     def found_in(self, names: Iterable[Any]) -> list[Any]:
         """Return the names of a table's columns that it may be, best first."""
         real = {name: name for name in names}
         real = {str(name).strip().casefold(): name for name in reversed([*real])} | real
-        wanted = self.usual if self.given is None else (self.given,)
-        found = (real.get(name, real.get(name.casefold())) for name in wanted)
+        found = (real.get(name, real.get(name.casefold())) for name in self.names)
         return [name for name in found if name is not None]
 
 
@@ -78,63 +75,50 @@ class Table:
         name: what the user called it, or its path.
         columns: to read, by keys of the reader's.
         read: returns its rows.
-        typed: whether a column of strings can be told from one of numbers.
-        checked: whether its strings are known to be valid text, as those of a file are when it has been decoded.
+        may_guess_text: whether the first column may be the only one of strings, as values have types.
         hint: what is wrong if a file of this kind has no such column.
     """
 
     name: str
     columns: Mapping[str, Column]
     read: Callable[[], Rows]
-    typed: bool = False
-    checked: bool = True
+    may_guess_text: bool = False
     hint: str = ""
 
     def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the place of each row, and what it holds in the columns, by their keys.
 
-        A line of a text file or a string in .jsonl is the value of the first of them. An optional column that does not
-        exist is left out. The first column may, in a ``typed`` table, be the only one whose first value is a string.
+        A line of a text file or a string in .jsonl is a row of the first of them alone. An optional column that does
+        not exist is left out.
 
         Raises:
-            ValueError: if a required column does not exist or is there twice, a string holds a lone surrogate, or the
-                file cannot be read.
+            ValueError: if a required column does not exist or is there twice, or the file cannot be read.
         """
         chosen: dict[str, str] = {}
         names: tuple[str, ...] | None = None
-        text, *others = self.columns
-        for where, row in self.read():
-            if not isinstance(row, Mapping):
-                if others:
-                    self._choose(where, {}, {key: self.columns[key] for key in others})
-                    others = []  # what is optional for one line is for all
-                values = {text: row}
-            else:
-                if tuple(row) != names:
-                    place = self.name if names is None else where
-                    names = tuple(row)
-                    chosen = self._choose(place, row, self.columns)
-                values = {key: row[name] for key, name in chosen.items()}
-            if not self.checked:
-                for value in values.values():
-                    check_valid(value, where)
-            yield where, values
+        name_of_line = next(iter(self.columns.values())).names[0]
+        for where, content in self.read():
+            row = content if isinstance(content, Mapping) else {name_of_line: content}
+            if tuple(row) != names:
+                chosen = self._choose(self.name if names is None else where, row)
+                names = tuple(row)
+            yield where, {key: row[name] for key, name in chosen.items()}
 
-    def _choose(self, where: str, row: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, str]:
-        """Return the name of each column that is read, by the keys of ``columns``; messages begin with ``where``."""
-        ids = columns["id"].found_in(row) if "id" in columns else []
+    def _choose(self, where: str, row: Mapping[str, Any]) -> dict[str, str]:
+        """Return the name of each column that is read, by its key; messages begin with ``where``."""
+        ids = self.columns["id"].found_in(row) if "id" in self.columns else []
         strings = [name for name, value in row.items() if isinstance(value, str) and name not in ids]
         size = sum(1 for name in row if str(name).strip())
         chosen = dict[str, str]()
-        for key, column in columns.items():
+        for key, column in self.columns.items():
             found = [name for name in column.found_in(row) if name not in chosen.values()]
-            if not found and not chosen and column.given is None and self.typed and len(strings) == 1:
+            if not found and not chosen and column.given is None and self.may_guess_text and len(strings) == 1:
                 found = strings
             if found:
                 chosen[key] = found[0]
-            elif size > column.optional_up_to or not column.optional_up_to:
-                wanted = " or ".join(column.usual if column.given is None else (column.given,))
+            elif size > column.optional_up_to:
                 remedy = f"; {column.remedy}" if column.remedy else ""
+                wanted = " or ".join(column.names)
                 raise ValueError(f"{where} has no column {wanted}: it has {_shown_names(row)}{self.hint}{remedy}.")
         return chosen
 
@@ -167,6 +151,21 @@ def text_columns(
     return columns
 
 
+def read_number(value: Any, where: str, what: str) -> float:
+    """Return the number that a cell holds.
+
+    Raises:
+        ValueError: if it is no finite number; the message begins with ``where``, and calls it ``what``.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{where}: a {what} must be a finite number, got {shown(value)}.")
+    return number
+
+
 # --- what a name stands for ---
 
 
@@ -181,21 +180,16 @@ def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
     if not name.strip():
         raise ValueError(f"A source of text must be a file, folder, pattern or data set, got {name!r}.")
     path = Path(name)
-    if "://" in name:
-        rest = name.removeprefix("hf://").removeprefix("datasets/")
-        if not name.startswith("hf://") or rest.count("/") > 1:
-            raise ValueError(f"An address must be that of a data set, hf://datasets/owner/name, got {name!r}.")
-        return [_of_dataset(name, columns, partial(_load_hub, rest, streaming=True))]
     if path.is_file() or path.is_fifo():
         return [open_file(path, columns)]
     if path.is_dir():
         collection = find_search_folder(path)
         files = files_of_folder(path) if collection is None else [collection.corpus]
         return [open_file(file, columns) for file in files]
-    if has_magic(name):
+    if has_magic(name) and "://" not in name:
         return [open_file(file, columns) for file in files_of_pattern(name)]
     check_no_missing_file(name)
-    return [_of_dataset(name, columns, partial(_load_hub, name, streaming=False))]
+    return [_of_hub(name, columns)]
 
 
 def check_no_missing_file(name: str) -> None:
@@ -231,11 +225,8 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     if kind in _READ_TWICE and Path(path).is_fifo():
         raise ValueError(f"{str(path)!r} must be a file, as a table is read twice, got a pipe: save it first.")
     read, hint = _READERS[kind]
-    given = []
-    if kind in (".csv", ".tsv"):
-        of_kind = partial(_csv_layout, path, columns) if kind == ".csv" else partial(_tsv_layout, path)
-        given = [cache(of_kind)]  # once, however often the rows are read
-    return Table(str(path), columns, partial(read, path, *given), kind == ".parquet", hint=hint)
+    given = (columns,) if kind == ".csv" else ()  # they decide what separates its fields
+    return Table(str(path), columns, partial(read, path, *given), kind == ".parquet", hint)
 
 
 # --- files ---
@@ -262,66 +253,53 @@ def _json(path: str | PathLike[str]) -> Rows:
     """Yield the objects of a list, or those of lines as in .jsonl, which many programs call .json."""
     with open_text(path) as stream:
         start = stream.read(10_000).lstrip()
-        content = start + stream.read() if start.startswith("[") else None
-    if content is not None:
-        check_decoded(content, str(path))
-        yield from ((f"{path}, row {number}", row) for number, row in enumerate(parse_json(content, str(path))))
-        return
-    rows = _jsonl(path)
+        if start.startswith("["):
+            content = start + stream.read()
+            check_decoded(content, str(path))
+            yield from ((f"{path}, row {number}", row) for number, row in enumerate(parse_json(content, str(path))))
+            return
     try:
-        first = next(rows, None)
+        yield from _jsonl(path)
     except ValueError as error:
         raise ValueError(f"{path} must be a list of objects, or hold one per line: {error}") from None
-    if first is not None:
-        yield first
-        yield from rows
 
 
-class _Layout(NamedTuple):
-    """How a .csv or .tsv file is written.
+def _csv(path: str | PathLike[str], columns: Mapping[str, Column]) -> Rows:
+    return _table(path, _separator(path, columns), quoted=True)
 
-    Attributes:
-        separator: between two fields.
-        quoted: whether a field may be in double quotes, and then hold separators and line ends; else quotes are text.
-        skipped: lines before its header, which are not read.
+
+def _tsv(path: str | PathLike[str]) -> Rows:
+    return _table(path, "\t", _has_quoted_fields(path))
+
+
+def _separator(path: str | PathLike[str], columns: Mapping[str, Column]) -> str:
+    """Return what separates the fields of a .csv file.
+
+    A line such as ``sep=;`` before the header, which Excel reads, decides. Without it each separator is tried on the
+    header: that which gives most of the required columns wins, then that which gives most fields.
     """
-
-    separator: str
-    quoted: bool = True
-    skipped: int = 0
-
-
-def _csv_layout(path: str | PathLike[str], columns: Mapping[str, Column]) -> _Layout:
-    """Return the layout of a .csv file: what separates its fields is tried on its header.
-
-    The separator wins that gives most of the required columns, then that which gives most fields. A line such as
-    ``sep=;``, which Excel reads, decides before.
-    """
-    number, first = next(((number, line) for number, line in read_lines(path) if line.strip()), (0, ""))
+    first = next((line for _, line in read_lines(path) if line.strip()), "")
     if named := _NAMED_SEPARATOR.fullmatch(first):
-        return _Layout(named[1], skipped=number)
-    best, most = _Layout(","), (-1, -1)
-    for layout in map(_Layout, _SEPARATORS):
+        return named[1]
+
+    def fit(separator: str) -> tuple[int, int]:
         try:
-            _, header = next(_records(path, layout), ("", []))
+            _, header = next(_records(path, separator, quoted=True), ("", []))
         except ValueError:  # its quotes do not fit this separator
-            continue
-        found = sum(bool(column.found_in(header)) for column in columns.values() if not column.optional_up_to)
-        if (found, len(header)) > most:
-            best, most = layout, (found, len(header))
-    return best
+            return -1, -1
+        required = [column for column in columns.values() if column.optional_up_to < 0]
+        return sum(bool(column.found_in(header)) for column in required), len(header)
+
+    return max(_SEPARATORS, key=fit)
 
 
-def _tsv_layout(path: str | PathLike[str]) -> _Layout:
-    return _Layout("\t", quoted=_has_quoted_fields(path))
-
-
-def _table(path: str | PathLike[str], layout_of: Callable[[], _Layout]) -> Rows:
+def _table(path: str | PathLike[str], separator: str, quoted: bool) -> Rows:
     """Yield the rows of a file whose first row names its columns; what is missing at the end of a row is None."""
-    layout = layout_of()
     names: list[str] | None = None
-    for where, fields in _records(path, layout):
+    for where, fields in _records(path, separator, quoted):
         if names is None:
+            if separator.join(fields).casefold() == f"sep={separator}":  # for Excel
+                continue
             names = fields
             if any(names.count(name) > 1 for name in names if name):
                 header = "its first row must be a header that names each column once"
@@ -330,13 +308,13 @@ def _table(path: str | PathLike[str], layout_of: Callable[[], _Layout]) -> Rows:
         while len(fields) > len(names) and not fields[-1].strip():  # rows may end in separators
             fields.pop()
         if len(fields) > len(names):
-            sign = _SEPARATORS.get(layout.separator, repr(layout.separator))
+            sign = _SEPARATORS.get(separator, repr(separator))
             raise ValueError(
                 f"{where}: a row must have at most {len(names)} fields, one for each column of the header "
                 f"({_shown_names(names)}), got {len(fields)}: put a field that holds {sign} in double quotes, or mend "
                 "the header."
             )
-        if not layout.quoted and len(fields) < len(names) and sum(field.count('"') for field in fields) % 2:
+        if not quoted and len(fields) < len(names) and sum(field.count('"') for field in fields) % 2:
             raise ValueError(
                 f"{where}: a row must have {len(names)} fields, got {len(fields)} and a quote that is not closed on "
                 "its line: save the table as .csv."
@@ -344,27 +322,32 @@ def _table(path: str | PathLike[str], layout_of: Callable[[], _Layout]) -> Rows:
         yield where, dict.fromkeys(names) | dict(zip(names, fields, strict=False))
 
 
-def _records(path: str | PathLike[str], layout: _Layout) -> Iterator[tuple[str, list[str]]]:
+def _records(path: str | PathLike[str], separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
     """Yield the place and the fields of each record; lines without any are skipped.
 
     By ``csv``: pandas and pyarrow know no line numbers, and lose rows without an error where a quote is not closed.
+
+    Args:
+        path: the file.
+        separator: between two fields.
+        quoted: whether a field may be in double quotes, and then hold separators and line ends; else quotes are text.
     """
-    lines = islice(read_lines(path), layout.skipped, None)
-    if not layout.quoted:
+    lines = read_lines(path)
+    if not quoted:
         for number, line in lines:
             if content := line.rstrip("\r\n"):
-                yield f"{path}, line {number}", content.split(layout.separator)
+                yield f"{path}, line {number}", content.split(separator)
         return
     csv.field_size_limit(MAX_LINE)  # 131,072 unless it is set
-    spaced = layout.separator != "\t"  # a quote may follow a comma and a space
+    spaced = separator != "\t"  # a quote may follow a comma and a space
     texts = (line for _, line in lines)
-    reader = csv.reader(texts, delimiter=layout.separator, strict=True, skipinitialspace=spaced)
-    start = layout.skipped + 1
+    reader = csv.reader(texts, delimiter=separator, strict=True, skipinitialspace=spaced)
+    start = 1
     try:
         for fields in reader:
             if fields:
                 yield f"{path}, line {start}", fields
-            start = layout.skipped + reader.line_num + 1
+            start = reader.line_num + 1
     except csv.Error as error:
         reason, remedy = str(error), "double a quote that belongs to the text"
         if reason == "unexpected end of data":
@@ -381,7 +364,7 @@ def _has_quoted_fields(path: str | PathLike[str]) -> bool:
     """
     width, found = 0, False
     try:
-        for _, fields in islice(_records(path, _Layout("\t")), _SNIFFED):
+        for _, fields in islice(_records(path, "\t", quoted=True), _SNIFFED):
             width = width or len(fields)
             split = any("\n" in field and "\t" in field for field in fields)  # likely two quotes of two rows
             if len(fields) != width or split:
@@ -410,7 +393,7 @@ def _parquet(path: str | PathLike[str]) -> Rows:
                     yield f"{path}, row {number}", row | index
                     number += 1
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(f"{path}, row {number}", error) from error
+        raise ValueError(f"{path}, row {number}: could not be read ({_reason(error)}).") from error
 
 
 _READERS: dict[str, tuple[Callable[..., Rows], str]] = {
@@ -418,34 +401,48 @@ _READERS: dict[str, tuple[Callable[..., Rows], str]] = {
     ".md": (_markdown, ""),
     ".jsonl": (_jsonl, ""),
     ".json": (_json, " (it must be a list of objects, or hold one per line)"),
-    ".csv": (_table, " (its first row must be a header; commas, semicolons, tabs or bars separate its fields)"),
-    ".tsv": (_table, " (its first row must be a header; tabs separate its fields)"),
+    ".csv": (_csv, " (its first row must be a header; commas, semicolons, tabs or bars separate its fields)"),
+    ".tsv": (_tsv, " (its first row must be a header; tabs separate its fields)"),
     ".parquet": (_parquet, ""),
 }
 """How each kind of file is read, and what is wrong if it has no such column."""
 _READ_TWICE = (".csv", ".tsv", ".parquet")  # first its header, its quotes, or its end
 
 
-def _unreadable(where: str, error: Exception) -> ValueError:
-    reason = next(iter(str(error).splitlines()), "no reason given")
-    return ValueError(f"{where}: could not be read ({type(error).__name__}: {reason}).")
+def _reason(error: Exception) -> str:
+    """Return what is wrong, in one line for a message."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no reason given')}"
 
 
 # --- data sets ---
 
 
-def _of_dataset(name: str, columns: Mapping[str, Column], load: Callable[[], Any]) -> Table:
+def _of_hub(name: str, columns: Mapping[str, Column]) -> Table:
+    """Return the table of a data set of the Hub: downloaded, or streamed if its name begins with ``hf://``."""
+    streamed = "://" in name
+    address = name.removeprefix("hf://").removeprefix("datasets/") if streamed else name
+    repository, *rest = address.split(":")
+    if "/" in "".join(rest) or repository.count("/") > 1 or len(rest) > 2:
+        raise ValueError(
+            "A data set must be named owner/name, owner/name:split or owner/name:configuration:split, after "
+            f"hf://datasets/ to stream it, got {name!r}."
+        )
+    options: dict[str, Any] = {"name": rest[0]} if len(rest) == 2 else {}
+    options |= {"streaming": True} if streamed else {}
     try:
-        dataset = load()
+        from datasets import load_dataset
+
+        dataset = load_dataset(repository, split=(rest[-1] if rest else "") or "train", **options)
     except Exception as error:
-        reason = str(_unreadable(name, error)).partition("could not be read ")[2]
-        raise ValueError(f"{name!r} is neither a file nor a data set that could be loaded {reason}") from error
+        raise ValueError(
+            f"{name!r} is neither a file nor a data set that could be loaded ({_reason(error)})."
+        ) from error
     return dataset_table(dataset, name, columns)
 
 
 def dataset_table(dataset: Any, name: str, columns: Mapping[str, Column]) -> Table:
     """Return the table of a ``datasets.Dataset`` or ``IterableDataset``; columns of lists, images etc. are not read."""
-    return Table(name, columns, partial(_rows_of_dataset, dataset, name), typed=True, checked=False)
+    return Table(name, columns, partial(_rows_of_dataset, dataset, name), may_guess_text=True)
 
 
 def _rows_of_dataset(dataset: Any, name: str) -> Rows:
@@ -458,16 +455,4 @@ def _rows_of_dataset(dataset: Any, name: str) -> Rows:
         for number, row in enumerate(dataset if not names or is_changed else dataset.select_columns(names)):
             yield f"{name}, row {number}", row
     except Exception as error:
-        raise _unreadable(f"{name}, after row {number}", error) from error
-
-
-def _load_hub(name: str, *, streaming: bool) -> Any:
-    """Return a split of a data set of the Hub: ``owner/name``, ``...:split`` or ``...:configuration:split``."""
-    from datasets import load_dataset
-
-    repository, *rest = name.split(":")
-    if len(rest) > 2:
-        raise ValueError("expected owner/name, owner/name:split or owner/name:configuration:split")
-    options: dict[str, Any] = {"name": rest[0]} if len(rest) == 2 else {}
-    options |= {"streaming": True} if streaming else {}
-    return load_dataset(repository, split=(rest[-1] if rest else "") or "train", **options)
+        raise ValueError(f"{name}, after row {number}: could not be read ({_reason(error)}).") from error

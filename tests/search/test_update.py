@@ -4,7 +4,6 @@ import random
 import threading
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -285,7 +284,6 @@ def test_hits_carry_the_ids_of_the_user(still_encoder, tmp_path):
         "rows": ([{"id": i, "title": "", "text": text} for i, text in enumerate(texts)], [0, 2, 3]),
         "numbers of a data set": (Dataset.from_dict({"id": [7, 5, 6, 9], "text": texts}), [7, 6, 9]),
         "numbers of numpy": (dict(zip(np.array([7, 5, 6, 9]), texts, strict=True)), [7, 6, 9]),
-        "a series": (pd.Series(texts), [0, 2, 3]),
         "text and numbers": (dict(zip([7, "5", "7", -(2**63) + 1], texts, strict=True)), [7, "7", -(2**63) + 1]),
         "data set without ids": (Dataset.from_list([{"text": text} for text in texts]), [0, 2, 3]),
     }

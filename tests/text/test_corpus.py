@@ -164,20 +164,13 @@ def test_what_names_no_source_is_refused(sources, message):
         read_sentences(sources)
 
 
-def test_a_text_is_searched_for_lone_surrogates_once(tmp_path, monkeypatch):
+def test_a_text_is_searched_for_lone_surrogates_once(monkeypatch):
     texts = [f"naïve {i}" for i in range(20)]
     searched: list[str] = []
     known = files.has_lone_surrogate
-    for place in ("files", "markdown"):
-        monkeypatch.setattr(
-            f"st_extras.text.{place}.has_lone_surrogate", lambda text: searched.append(text) or known(text)
-        )
+    monkeypatch.setattr("st_extras.text.corpus.has_lone_surrogate", lambda text: searched.append(text) or known(text))
     data = datasets.Dataset.from_dict({"text": texts})
     for given in (texts, data, data.to_iterable_dataset()):
         searched.clear()
         assert len(distinct_sample(iterate_sentences(given), 9)) == 9
         assert searched == texts
-    path = write(tmp_path / "a.csv", "\n".join(["text", *texts]))
-    searched.clear()
-    assert read_sentences(path) == texts
-    assert not searched, "the lines were checked when they were decoded"

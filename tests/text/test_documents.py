@@ -97,7 +97,6 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
     [
         (["one", "", "one"], [(0, "", "one"), (1, "", ""), (2, "", "one")]),
         pytest.param((text for text in ["one"]), [(0, "", "one")], id="generator"),
-        (pd.Series(["one", "two"]), [(0, "", "one"), (1, "", "two")]),
         (np.array(["one"]), [(0, "", "one")]),
         ({"a": " one\n", 7: "two", np.int32(3): ""}, [("a", "", " one\n"), (7, "", "two"), (3, "", "")]),
         ({"a": "one", "b": "two"}.keys(), [(0, "", "a"), (1, "", "b")]),  # which has an order, unlike a set
@@ -135,8 +134,8 @@ def test_a_title_stands_apart_and_is_searched():
         ("one", "documents must be an iterable of strings, got the string 'one'"),
         (b"one", "documents must be an iterable of strings"),
         (datasets.DatasetDict(train=columns_of(TITLED[:1])), r"give one of them, as in data\['train'\]"),
-        (pd.DataFrame({"text": ["one"]}), r'documents .* data frame: frame.to_dict\("records"\)'),
-        (pd.Series(["one"], index=["a"]), "index of its own"),
+        (pd.DataFrame({"text": ["one"]}), r'documents .*, got a DataFrame: .* frame.to_dict\("records"\)\.'),
+        (pd.Series(["one"]), r"documents .*, got a Series: give list\(series\), series.to_dict\(\) by id"),
         ([*TITLED, TITLED[0]], "documents, row 3: .*"),
         ([{"id": "a", "text": "one"}, {"id": "a", "text": "two"}], "documents, row 1: the id 'a' stands twice"),
         (

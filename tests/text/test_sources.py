@@ -62,9 +62,9 @@ def test_a_data_set_id_names_configuration_split_and_revision(load_dataset, name
 
 def test_an_address_of_a_file_and_a_name_of_too_many_parts_are_refused():
     for wrong, named in (
-        ("https://host/a.jsonl.gz", "address must be that of a data set"),
-        ("hf://datasets/owner/name/a.parquet", "address must be that of a data set"),
-        ("owner/name:a:b:c", "expected"),
+        ("https://host/a.jsonl.gz", "A data set must be named owner/name, .* got 'https"),
+        ("hf://datasets/owner/name/a.parquet", "A data set must be named"),
+        ("owner/name:a:b:c", "owner/name:split or owner/name:configuration:split, .* got"),
     ):
         with pytest.raises(ValueError, match=named):
             read_sentences(wrong)

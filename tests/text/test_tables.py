@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 
 from st_extras.evaluation import load_judged, load_labeled_texts, load_sts
-from st_extras.text import tables
 from st_extras.text.corpus import read_sentences
 from st_extras.text.documents import read_documents, read_queries
 from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_file
@@ -362,16 +361,6 @@ def test_a_missing_column_is_named_with_what_was_found(tmp_path, header):
     found = ", ".join(header.replace("|", ";").split(";"))
     with pytest.raises(ValueError, match=rf"it has {found} \(its first row must be a header; commas, semicolons, tabs"):
         read_sentences(write(tmp_path / "a.csv", f"{header}\n1\n"))
-
-
-def test_a_tsv_is_searched_for_quotes_once(tmp_path, monkeypatch):
-    searched: list[Any] = []
-    known = tables._has_quoted_fields
-    monkeypatch.setattr(tables, "_has_quoted_fields", lambda path: searched.append(path) or known(path))
-    for name in ("a.tsv", "b.tsv"):
-        write(tmp_path / name, 'id\ttext\n1\t"one\ttwo"\n')
-    assert read_sentences(tmp_path) == ["one\ttwo"] * 2
-    assert len(searched) == 2
 
 
 def test_ids_are_not_taken_for_the_only_column_of_text(tmp_path):
