@@ -1,7 +1,7 @@
 """How well embeddings agree with labels: nearest neighbours, MAP@R and clusters.
 
-``label_scores`` takes embeddings and labels of any kind; the function of each metric takes (N, D) unit rows, and (N,)
-whole numbers as labels.
+``label_scores`` takes embeddings and labels of any kind; the functions below it take (N, D) unit rows, and (N,) whole
+numbers as labels.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def label_scores(embeddings: Any, labels: Any) -> dict[str, float]:
         labels: N labels, strings or whole numbers, at least two different ones, one of them twice.
 
     Returns:
-        The metrics by name, in [0, 1], higher is better: those that :class:`LabeledTextEvaluator` lists. The functions
-        of this module compute one alone, with another number of neighbours or another seed.
+        The metrics by name, in [0, 1], higher is better: those that :class:`LabeledTextEvaluator` lists.
 
     Raises:
         ValueError: if the labels do not match the embeddings or are all the same, a label is neither a string nor a
@@ -57,9 +56,10 @@ def label_scores(embeddings: Any, labels: Any) -> dict[str, float]:
 def scores_of_rows(unit: Tensor, labels: Tensor) -> dict[str, float]:
     """Return what :func:`label_scores` does, of (N, D) unit rows and (N,) whole numbers."""
     labels = labels.to(unit.device)
-    nearest, voted = knn_accuracies(unit, labels, [1, NEIGHBORS])
-    values = [v_measure(unit, labels, seed) for seed in SEEDS]
-    v, precision = float(np.mean(values)), map_at_r(unit, labels)
+    nearest, voted = (int(right.sum()) / len(labels) for right in knn_hits(unit, labels, [1, NEIGHBORS]))
+    numbers = labels.cpu().numpy()
+    values = [v_measure(numbers, clusters(unit, labels, seed)) for seed in SEEDS]
+    v, precision = float(np.mean(values)), float(average_precisions(unit, labels).nanmean())
     return {
         "knn_accuracy": nearest,
         f"knn{NEIGHBORS}_accuracy": voted,
@@ -70,8 +70,8 @@ def scores_of_rows(unit: Tensor, labels: Tensor) -> dict[str, float]:
     }
 
 
-def knn_accuracies(unit: Tensor, labels: Tensor, counts: Sequence[int]) -> list[float]:
-    """Share of texts whose label the majority of their k nearest neighbours has, for each k of ``counts``.
+def knn_hits(unit: Tensor, labels: Tensor, counts: Sequence[int]) -> list[Tensor]:
+    """Return which texts (N,) have the label of the majority of their k nearest neighbours, for each k of ``counts``.
 
     Of labels with equally many votes, the one of the nearest neighbour wins. Neighbours are those by cosine, among the
     other N - 1 texts (leave-one-out), where a text whose label stands once counts as wrong; of equally near ones, those
@@ -81,14 +81,6 @@ def knn_accuracies(unit: Tensor, labels: Tensor, counts: Sequence[int]) -> list[
         unit: (N, D) unit rows.
         labels: (N,) whole numbers.
         counts: the k; more than there are neighbours means all of them.
-    """
-    return [int(right.sum()) / len(labels) for right in knn_hits(unit, labels, counts)]
-
-
-def knn_hits(unit: Tensor, labels: Tensor, counts: Sequence[int]) -> list[Tensor]:
-    """Return which texts (N,) have the label of the majority of their k nearest neighbours, for each k of ``counts``.
-
-    Arguments: those of :func:`knn_accuracies`, which is the share of them.
     """
     right = [torch.zeros(len(labels), dtype=torch.bool, device=labels.device) for _ in counts]
     wanted = torch.full_like(labels, max(counts))
@@ -104,20 +96,6 @@ def _vote(found: Tensor) -> Tensor:
     return found.gather(1, votes.argmax(dim=1, keepdim=True)).squeeze(1)  # argmax takes the first, the nearest
 
 
-def map_at_r(unit: Tensor, labels: Tensor) -> float:
-    """MAP@R: mean over the texts of (1 / R) sum over i = 1..R of [neighbour i has the label] * precision at i.
-
-    R is the number of OTHER texts with the text's label. Texts whose label stands once have no R and are left out of
-    the mean, but stay among the neighbours. Source: Musgrave et al., 2020, section 3.2
-    (https://arxiv.org/abs/2003.08505). Of equally near neighbours, those with another label come first.
-
-    Args:
-        unit: (N, D) unit rows.
-        labels: (N,) whole numbers; at least one stands twice.
-    """
-    return float(average_precisions(unit, labels).nanmean())
-
-
 def average_precision(hits: Tensor, wanted: Tensor) -> Tensor:
     """Return the average precision (B,) of rankings: the sum of the precisions at their hits, divided by ``wanted``.
 
@@ -131,7 +109,16 @@ def average_precision(hits: Tensor, wanted: Tensor) -> Tensor:
 
 
 def average_precisions(unit: Tensor, labels: Tensor) -> Tensor:
-    """Return what :func:`map_at_r` is the mean of, for each text, (N,); NaN for texts whose label stands once."""
+    """Return the average precision at R of each text, (N,), whose mean is MAP@R; NaN where its label stands once.
+
+    (1 / R) sum over i = 1..R of [neighbour i has the label] * precision at i, with R the number of OTHER texts with the
+    text's label. Texts whose label stands once have no R, but stay among the neighbours. Source: Musgrave et al., 2020,
+    section 3.2 (https://arxiv.org/abs/2003.08505). Of equally near neighbours, those with another label come first.
+
+    Args:
+        unit: (N, D) unit rows.
+        labels: (N,) whole numbers; at least one stands twice.
+    """
     others = torch.bincount(labels)[labels] - 1  # (N,): R
     precision = torch.full((len(labels),), torch.nan, dtype=torch.float64, device=labels.device)
     for rows, found in nearest_labels(unit, labels, others):
@@ -165,19 +152,11 @@ def nearest_labels(unit: Tensor, labels: Tensor, wanted: Tensor) -> Iterator[tup
         yield rows, labels[scores.topk(min(int(wanted[rows[-1]]), len(unit) - 1), dim=1).indices]
 
 
-def v_measure(unit: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """V-measure (equal to NMI) of k-means with as many clusters as there are labels, from one initialization.
+def v_measure(labels: NDArray[Any], numbers: NDArray[Any]) -> float:
+    """Return the V-measure of labels and clusters, whole numbers from 0; it is equal to NMI.
 
-    Args:
-        unit: (N, D) unit rows.
-        labels: (N,) whole numbers.
-        seed: seed of the initialization.
+    Equation: 2 I(labels; clusters) / (H(labels) + H(clusters)).
     """
-    return v_measure_of(labels.cpu().numpy(), clusters(unit, labels, seed))
-
-
-def v_measure_of(labels: NDArray[Any], numbers: NDArray[Any]) -> float:
-    """Return the V-measure, 2 I(labels; clusters) / (H(labels) + H(clusters)), of whole numbers from 0."""
     table = np.bincount(labels * (numbers.max() + 1) + numbers, minlength=(labels.max() + 1) * (numbers.max() + 1))
     both = table.reshape(-1, numbers.max() + 1) / len(labels)
 

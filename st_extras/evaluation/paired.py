@@ -18,7 +18,7 @@ from st_extras.evaluation.label_metrics import (
     knn_hits,
     label_numbers,
     scores_of_rows,
-    v_measure_of,
+    v_measure,
 )
 from st_extras.evaluation.labeled_texts import LabeledTextEvaluator
 from st_extras.evaluation.reporting import Rows, resampled
@@ -127,7 +127,7 @@ def _label_score(labels: Tensor, unit: Tensor) -> Score:
 
     def score(drawn: Sequence[Rows]) -> float:
         (rows,) = drawn
-        v = np.mean([v_measure_of(own[rows], one[rows]) for one in found])
+        v = np.mean([v_measure(own[rows], one[rows]) for one in found])
         kept = precisions[rows]
         return float(np.mean([hits[rows].mean(), v, kept[np.isfinite(kept)].mean()]))
 

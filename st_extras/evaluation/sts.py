@@ -53,9 +53,19 @@ class STSEvaluator(ReportingEvaluator):
 
     def __init__(self, datasets: Sequence[STSDataset], *, setting: Setting = "all", **options: Any) -> None:
         check_choice("setting", setting, ("all", "wmean"))
-        _check_datasets(datasets)
-        if setting == "wmean":
-            _check_subsets(datasets)
+        if not datasets or not all(isinstance(data, STSDataset) for data in datasets):
+            raise ValueError(f"datasets must hold STSDataset objects, as load_sts returns them, got {shown(datasets)}.")
+        names = [data.name for data in datasets]
+        if len(set(names)) < len(names):
+            raise ValueError(f"datasets must hold each set once, got {', '.join(names)}.")
+        for data in datasets:
+            check_graded(data, data.name)
+            if setting == "wmean":
+                if set(data.subsets) == {data.name}:
+                    raise ValueError(
+                        f'setting="wmean" needs the subsets of {data.name}, which the hub copy does not contain.'
+                    )
+                check_graded(data, f'setting="wmean" of {data.name}', data.subsets)
         self.datasets = list(datasets)
         self.setting = setting
         first = self.datasets[0].name if len(self.datasets) == 1 else "average"
@@ -115,23 +125,6 @@ class STSEvaluator(ReportingEvaluator):
     def get_config_dict(self) -> dict[str, Any]:
         """Settings in the model card."""
         return {"sets": [data.name for data in self.datasets], "setting": self.setting}
-
-
-def _check_datasets(datasets: Sequence[STSDataset]) -> None:
-    if not datasets or not all(isinstance(data, STSDataset) for data in datasets):
-        raise ValueError(f"datasets must hold STSDataset objects, as load_sts returns them, got {shown(datasets)}.")
-    names = [data.name for data in datasets]
-    if len(set(names)) < len(names):
-        raise ValueError(f"datasets must hold each set once, got {', '.join(names)}.")
-    for data in datasets:
-        check_graded(data, data.name)
-
-
-def _check_subsets(datasets: Sequence[STSDataset]) -> None:
-    for data in datasets:
-        if set(data.subsets) == {data.name}:
-            raise ValueError(f'setting="wmean" needs the subsets of {data.name}, which the hub copy does not contain.')
-        check_graded(data, f'setting="wmean" of {data.name}', data.subsets)
 
 
 def sts_evaluator(
