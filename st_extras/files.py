@@ -1,4 +1,7 @@
-"""Files and folders that are replaced as a whole: an interruption leaves the earlier one or the new one."""
+"""Files and folders that are replaced as a whole: an interruption leaves the earlier one or the new one.
+
+Also what else is one in this package: the digest of contents, and numbers as JSON can hold them.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,20 @@ from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError
 
 from st_extras.checks import check_bool
 
-if TYPE_CHECKING:
-    pass
-
 logger = logging.getLogger(__name__)
 FILES = "st_extras_files.json"
-"""In a folder that :func:`replace_folder` wrote: the names of its files. What it does not list is somebody else's."""
+"""In a folder that :func:`replace_folder` wrote: the names of its files. What it does not list is somebody else's.
+
+It is written last. So it also shows which checkpoints of a training are complete.
+"""
+MARK = "st_extras_unfinished"
+"""Empty; made first and removed last in the hidden folder ``.NAME.unfinished``, it shows that the folder is ours."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FAILED = _FULL | {errno.EROFS, errno.EIO}
 
@@ -80,7 +85,7 @@ def _write_error(code: int | None, reason: str, path: str | PathLike[str]) -> OS
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; it is moved into place when the block ends without an error.
 
     An interruption leaves the earlier file or the new one, never half of one. The content reaches the disk before the
@@ -104,6 +109,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def follow_umask(path: Path) -> None:
     """Give a file, or all files of a folder, the permissions of new files: safetensors makes its own private."""
+    # The umask can only be read by setting it. For that moment, other threads make private files: the safe side. Not
+    # once at import, as a program that sets another one later would have its files opened to others here.
     mask = os.umask(0o077)
     os.umask(mask)
     for file in (path,) if path.is_file() else path.rglob("*"):
@@ -145,8 +152,8 @@ def replace_folder(target: str | PathLike[str], *, overwrite: bool = False) -> I
     with write_errors(output, work):
         work.mkdir(parents=True, exist_ok=True)
         with one_writer(work):
-            (work / FILES).touch()
-            if new.exists() and replaced.exists():  # killed between the two renames
+            (work / MARK).touch()
+            if _is_interrupted(new, replaced):
                 os.rename(replaced, output)
             _remove_own(new, replaced)
             new.mkdir()
@@ -157,12 +164,12 @@ def replace_folder(target: str | PathLike[str], *, overwrite: bool = False) -> I
                 sync_files(new)
                 _swap(new, output, replaced, overwrite)
             finally:
-                if not (new.exists() and replaced.exists()):  # else it could not be put back: the next call does it
+                if not _is_interrupted(new, replaced):  # else it could not be put back: the next call does it
                     _remove_own(new, replaced)
-                    if left := sorted(_names(work) - {FILES}):
+                    if left := sorted(_names(work) - {MARK}):
                         logger.warning("%s stays, with what no run wrote: %s.", work, ", ".join(left))
                     else:
-                        (work / FILES).unlink()
+                        (work / MARK).unlink()
                         work.rmdir()
 
 
@@ -193,17 +200,22 @@ def check_output(output: str | PathLike[str], *, overwrite: bool = False) -> Pat
     if not nearest.is_dir():
         raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
     work, new, replaced = _work_folders(path)
-    mark = work / FILES  # empty, made first and removed last
+    mark = work / MARK
     if not (mark.is_file() and mark.stat().st_size == 0) and _names(work):
         raise ValueError(
             f"output must have no folder of others beside it named {work.name!r}, got {str(work)!r}: move it, or "
             "choose another output."
         )
-    interrupted = new.exists() and replaced.exists()  # by a kill between the two renames
-    if (interrupted and path.exists()) or (not interrupted and _names(replaced) - _own(replaced)):
+    interrupted = _is_interrupted(new, replaced)
+    if interrupted and path.exists():
         raise ValueError(
-            f"output must have no earlier result beside it, got {str(replaced)!r}, which an interrupted run moved "
-            "there: move it, or choose another output."
+            f"output must be free for its earlier result, which an interrupted run moved to {str(replaced)!r}, got "
+            f"{str(output)!r}, which exists: move one of them, or choose another output."
+        )
+    if not interrupted and (others := _names(replaced) - _own(replaced)):
+        raise ValueError(
+            f"output must have no files of others in what is left of its earlier result, got {min(others)!r} in "
+            f"{str(replaced)!r}: move it, or choose another output."
         )
     _refuse_loss(replaced if interrupted else path, overwrite)
     return path
@@ -231,6 +243,11 @@ def _work_folders(output: Path) -> tuple[Path, Path, Path]:
     return work, work / "new", work / "replaced"
 
 
+def _is_interrupted(new: Path, replaced: Path) -> bool:
+    """Return whether a run ended between the last two renames: the earlier folder is to be put back."""
+    return new.exists() and replaced.exists()
+
+
 def _swap(new: Path, output: Path, replaced: Path, overwrite: bool) -> None:
     """Rename ``output`` to ``replaced`` and ``new`` to ``output``; if that fails, ``output`` is as it was."""
     try:
@@ -239,7 +256,7 @@ def _swap(new: Path, output: Path, replaced: Path, overwrite: bool) -> None:
             _refuse_loss(replaced, overwrite, output)  # what came meanwhile
         os.rename(new, output)
     except BaseException:
-        if new.exists() and replaced.exists():
+        if _is_interrupted(new, replaced):
             os.rename(replaced, output)
         raise
 
@@ -262,7 +279,7 @@ def _own(folder: Path) -> set[str]:
 
 
 def _refuse_loss(folder: Path, overwrite: bool, output: Path | None = None) -> None:
-    """Raise a ValueError if something would be lost with a folder, which is ``output`` or stood in its place."""
+    """Raise a ValueError if something would be lost with a folder; ``output``: where it will be back for the reader."""
     if lost := _names(folder) - (_own(folder) if overwrite else set()):
         kind = "hold only what an earlier run wrote" if overwrite else "be a new or empty folder"
         remedy = "move that away, or choose another folder" if overwrite else "choose another, or set overwrite=True"
@@ -270,7 +287,10 @@ def _refuse_loss(folder: Path, overwrite: bool, output: Path | None = None) -> N
 
 
 def _remove_own(new: Path, replaced: Path) -> None:
-    """Remove the new folder, and of the earlier result what is listed there, the list last: a kill may come."""
+    """Remove the new folder, and of the earlier result what is listed there, the list last: a kill may come.
+
+    What somebody puts there meanwhile stays, as it would not if the folder were removed as a whole.
+    """
     shutil.rmtree(new, ignore_errors=True)
     own = _own(replaced)
     for path in sorted(replaced.rglob("*"), reverse=True):  # the content of a folder before the folder

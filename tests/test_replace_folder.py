@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from st_extras import files
-from st_extras.files import FILES, check_output, replace_folder
+from st_extras.files import FILES, MARK, check_output, replace_folder
 from tests.helpers import some_fast
 
-NAMES = [FILES, "new/a", "replaced/a", "model.safetensors", "sub/config.txt", ".DS_Store", "notes/thesis.txt"]
+NAMES = [FILES, MARK, "new/a", "replaced/a", "model.safetensors", "sub/config.txt", ".DS_Store", "notes/thesis.txt"]
 
 
 def content(folder: Path) -> dict[str, str | None]:
@@ -110,10 +110,10 @@ def test_what_comes_beside_the_folder_meanwhile_stays(out, hidden, caplog):
         fill(folder, "two")
         (hidden / "notes.txt").write_text("mine")
     assert (out / "model.safetensors").read_text() == "two"
-    assert content(hidden) == {FILES: "", "notes.txt": "mine"}
+    assert content(hidden) == {MARK: "", "notes.txt": "mine"}
     assert "notes.txt" in caplog.text
     replace(out, "three", overwrite=True)
-    assert content(hidden) == {FILES: "", "notes.txt": "mine"}
+    assert content(hidden) == {MARK: "", "notes.txt": "mine"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -147,7 +147,7 @@ def test_what_comes_into_the_earlier_folder_while_it_is_removed_stays(out, hidde
     assert (out / "model.safetensors").read_text() == "two"
     assert {name: text for name, text in content(hidden).items() if text} == {"replaced/sub/notes.txt": "mine"}
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"^output must have no earlier result beside it"):
+    with pytest.raises(ValueError, match=r"^output must have no files of others in .*, got 'sub/notes.txt' in "):
         replace(out, "three", overwrite=True)
 
 
@@ -271,7 +271,7 @@ def test_a_kill_leaves_the_earlier_folder_or_the_new_one(out, hidden, tmp_path, 
 
 def between_renames(out: Path, hidden: Path) -> None:
     (hidden / "new").mkdir(parents=True)
-    (hidden / FILES).touch()
+    (hidden / MARK).touch()
     out.rename(hidden / "replaced")
 
 
@@ -280,7 +280,7 @@ def test_an_earlier_folder_in_whose_place_something_came_is_named(out, hidden, t
     out.mkdir()
     (out / "notes.txt").write_text("mine")
     before = content(tmp_path)
-    with pytest.raises(ValueError, match=r"^output must have no earlier result beside it, got '.*replaced', which an"):
+    with pytest.raises(ValueError, match=r"^output must be free for .*replaced', got '.*out', which exists: "):
         replace(out, "two", overwrite=True)
     assert content(tmp_path) == before
 
@@ -293,7 +293,7 @@ def test_what_came_into_an_earlier_folder_after_a_kill_stays(out, hidden, tmp_pa
         replace(out, "two", overwrite=True)
     (hidden / "new").rmdir()  # as after the second rename
     del before[".out.unfinished/new"]
-    with pytest.raises(ValueError, match=r"^output must have no earlier result beside it"):
+    with pytest.raises(ValueError, match=r"^output must have no files of others in .*, got 'notes.txt' in "):
         replace(out, "two", overwrite=True)
     assert content(tmp_path) == before
 

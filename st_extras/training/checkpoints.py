@@ -75,7 +75,7 @@ def check_same_training(folder: Path, record: Mapping[str, Any]) -> None:
 
     Args:
         folder: the folder of the checkpoints.
-        record: what :func:`~st_extras.training.record.training_record` returned.
+        record: what :func:`~st_extras.training.settings.training_record` returned.
 
     Raises:
         ValueError: if they differ; the message names every difference.

@@ -22,7 +22,7 @@ from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.structure import unwrap
 from st_extras.files import follow_umask, list_files, sync_files
 from st_extras.training.checkpoints import is_complete
-from st_extras.training.processes import average_gradients, broadcast, check_sharding
+from st_extras.training.processes import check_sharding
 
 logger = logging.getLogger(__name__)
 FILE_NAME = "loss_state.safetensors"
@@ -100,13 +100,22 @@ class LossStateCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Copy rank 0's parameters and buffers to every process."""
-        broadcast(tensor for name, tensor in self._state().items() if not name.endswith(_EXTRA))
+        if get_world_size() > 1:
+            for name, tensor in self._state().items():
+                if not name.endswith(_EXTRA):
+                    dist.broadcast(tensor.data, src=0)
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Average the gradients of the loss's own parameters across processes."""
-        average_gradients(self._state().values())
+        """Average the gradients of the loss's own parameters; a process without a gradient counts as zero."""
+        if get_world_size() > 1:
+            for tensor in self._state().values():
+                if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
+                    if tensor.grad is None:
+                        tensor.grad = torch.zeros_like(tensor)
+                    dist.all_reduce(tensor.grad)
+                    tensor.grad /= get_world_size()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Save the loss's state to the checkpoint that was just written, and list its files: it is complete."""

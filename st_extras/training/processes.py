@@ -1,4 +1,4 @@
-"""Several processes: the rank of this one, a loss's own parameters equal in all, and no shards of a model."""
+"""Several processes: the rank of this one, and no shards of a model."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from sentence_transformers.util import get_rank, get_world_size
-from torch import Tensor, nn
+from sentence_transformers.util import get_rank
+from torch import nn
 
 from st_extras.losses.parts.views import CUTOFFS, ViewMaker
 
@@ -19,24 +18,6 @@ def launched_rank() -> int:
     if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return int(get_rank())
     return int(os.environ.get("RANK", "0"))
-
-
-def broadcast(tensors: Iterable[Tensor]) -> None:
-    """Copy rank 0's tensors to every process."""
-    if get_world_size() > 1:
-        for tensor in tensors:
-            dist.broadcast(tensor.data, src=0)
-
-
-def average_gradients(tensors: Iterable[Any]) -> None:
-    """Average the gradients of parameters across processes; a process without a gradient counts as zero."""
-    if get_world_size() > 1:
-        for tensor in tensors:
-            if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-                if tensor.grad is None:
-                    tensor.grad = torch.zeros_like(tensor)
-                dist.all_reduce(tensor.grad)
-                tensor.grad /= get_world_size()
 
 
 def refuse_sharding(settings: Mapping[str, Any]) -> None:

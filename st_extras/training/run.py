@@ -7,8 +7,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, IterableDataset
@@ -33,12 +33,10 @@ from st_extras.training.checkpoints import (
     last_checkpoint,
 )
 from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
-from st_extras.training.divergence import DivergenceError
 from st_extras.training.loss_state import LossStateCallback
 from st_extras.training.processes import launched_rank, refuse_sharding
-from st_extras.training.record import training_record
-from st_extras.training.settings import TrainingSettings
-from st_extras.training.trainer import EncoderTrainer, run_trainer, trainer_arguments
+from st_extras.training.settings import TrainingSettings, training_record
+from st_extras.training.trainer import DivergenceError, EncoderTrainer, run_trainer, trainer_arguments
 
 if TYPE_CHECKING:
     from peft import LoraConfig
@@ -55,9 +53,9 @@ class TrainingRun:
         metric: name of the metric that chose the weights; None without an evaluator.
         curve: (step, metric) pairs; step 0 is the encoder before training.
         best_step: the step whose weights were kept; 0: the base model, as no checkpoint was better.
-        best: the metric at ``best_step``; None without an evaluator.
+        best: the metric at ``best_step``; None without an evaluator, or if it scored no checkpoint.
         steps: number of optimizer steps trained.
-        seconds: wall time in seconds, including evaluations.
+        seconds: wall time of the steps, evaluations and checkpoints in seconds, without the base model's evaluation.
     """
 
     trainer: SentenceTransformerTrainer = field(repr=False)
@@ -108,7 +106,8 @@ def train_encoder(
         output: a new or empty folder, or with ``overwrite`` an earlier result of this package.
         evaluator: scores the model every ``eval_steps`` steps and after the last step, unless ``eval_strategy`` sets
             another interval; the best of these weights are kept. It also scores the base model, which is kept if no
-            checkpoint is better; a warning is then logged.
+            checkpoint is better; a warning is then logged. If ``eval_strategy`` or ``eval_delay`` leaves no checkpoint
+            to score, the last weights are kept, with a warning.
         batch_size: rows per step and process.
         learning_rate: initial learning rate; decays linearly to 0.
         loss_learning_rate: the same for the loss's own parameters (PaSeR's decoder, SLT-FAI's discriminators,
@@ -137,17 +136,19 @@ def train_encoder(
         show_progress_bar: show a progress bar.
         callbacks: further callbacks of the trainer; ``resume`` does not compare them.
         arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
-            memory and takes a third more time; not ``fsdp`` or ``deepspeed``.
+            memory and takes a third more time; not ``fsdp`` or ``deepspeed``, nor how the best checkpoint is chosen.
 
     Several processes (``torchrun``, ``accelerate launch``) train with DistributedDataParallel, which needs the whole
     model in each of them.
 
     Raises:
-        ValueError: if a setting has a wrong type or value, ``data`` is empty, has splits, fills no batch, holds
-            something that is not a sentence or no token that the tokenizer knows, texts may be longer than ``model``
-            has positions for, both views of each sentence are the same vector and nothing else trains the encoder,
-            ``output`` may not be used (see :func:`~st_extras.files.check_output`), ``loss_learning_rate`` is given for
-            a loss without its own parameters, ``resume`` is set for another training, or FSDP or DeepSpeed is set.
+        ValueError: if a setting has a wrong type or value, FSDP or DeepSpeed is set, or ``loss_learning_rate`` is given
+            for a loss without its own parameters; if ``output`` may not be used (see
+            :func:`~st_extras.files.check_output`), or ``resume`` is set for another training or for none.
+        ValueError: if ``data`` is empty, has splits, fills no batch, or holds something that is not a sentence, or no
+            token that the tokenizer knows.
+        ValueError: if texts may be longer than ``model`` has positions for, or both views of each sentence are the same
+            vector and nothing else trains the encoder.
         DivergenceError: a ValueError, if the weights become NaN or infinite before the first evaluation, or at any time
             without an evaluator. No model is saved; earlier checkpoints are kept.
         ImportError: if ``lora`` is given without peft.
@@ -170,13 +171,15 @@ def train_encoder(
         arguments=arguments,
     )
     if patience is not None and evaluator is None:
-        raise ValueError(f"patience counts evaluations and needs an evaluator (--dev), got {patience} without one.")
+        raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience} without one.")
     refuse_sharding(arguments)
-    check_model(model)
+    check_length(model)
+    fix_padding_side(model)  # also for a loss of Sentence Transformers, which does not
     dataset = training_dataset(data)
     checkpoints = check_training_output(output, resume=resume, overwrite=overwrite)
     checkpoint = last_checkpoint(checkpoints) if resume else None  # None: from the start
     set_seed(settings.seed)
+    is_first = launched_rank() == 0  # of several processes, which have no group yet
     texts = sampled_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
@@ -184,45 +187,42 @@ def train_encoder(
         warn_of_half_precision(model)
         loss_module = loss if isinstance(loss, nn.Module) else loss(model)
         check_instance("loss, or what it returns,", loss_module, nn.Module)
-        record = training_record(model, loss_module, dataset, evaluator, settings, checkpoints)
-        if resume:
-            check_same_training(checkpoints, record)
-        before, metric = (0.0, None) if evaluator is None else score_of(evaluator, model)
+        kept: AbstractContextManager[None] = nullcontext()
+        if is_first:
+            record = training_record(model, loss_module, dataset, evaluator, settings, checkpoints)
+            if resume:
+                check_same_training(checkpoints, record)
+            kept = keep_checkpoints(checkpoints, record, resume=resume)
+        before, metric = (None, None) if evaluator is None else score_of(evaluator, model)
         args = trainer_arguments(model, loss_module, dataset, evaluator, metric, checkpoints, settings)
         base = {} if evaluator is None else {name: x.to("cpu", copy=True) for name, x in trained_state(model).items()}
-        with nullcontext() if launched_rank() > 0 else keep_checkpoints(checkpoints, record, resume=resume):
+        with kept:
             trainer = EncoderTrainer(
-                model, args=args, train_dataset=dataset, loss=loss_module, evaluator=evaluator, callbacks=[*callbacks]
+                model,
+                args=args,
+                train_dataset=dataset,
+                loss=loss_module,
+                evaluator=evaluator,
+                callbacks=[*callbacks],
+                trained_only=lora is not None,
             )
             trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
-            trainer.trained_only = lora is not None
             LossStateCallback.attach(trainer)
             began = time.perf_counter()
             run_trainer(trainer, loss_module, checkpoint, settings.patience)
             if trainer.state.global_step == 0:
                 raise ValueError(f"data must fill at least one batch of {batch_size} different rows, got none.")
             result = _result(trainer, metric, before, time.perf_counter() - began)
-            if evaluator is not None and _keeps_base(before, result, evaluator.greater_is_better):
+            if result.best_step == 0:
                 model.load_state_dict(base, strict=False)
-                result = replace(result, best_step=0, best=before)
             merge_adapters()
             if get_world_size() > 1:
                 dist.barrier()  # the others may still be reading the best checkpoint, which goes now
-            if launched_rank() == 0:
+            if is_first:
                 with replace_folder(output, overwrite=overwrite or resume) as folder:
                     model.save(str(folder))
     leave_processes_at_exit()
     return result
-
-
-def check_model(model: SentenceTransformer) -> None:
-    """Check that a model can be trained, and that padding does not change its embeddings.
-
-    Raises:
-        ValueError: if texts may be longer than the encoder has positions for.
-    """
-    check_length(model)
-    fix_padding_side(model)  # also for a loss of Sentence Transformers, which does not
 
 
 def warn_of_half_precision(model: SentenceTransformer) -> None:
@@ -258,40 +258,40 @@ def score_of(evaluator: BaseEvaluator, model: SentenceTransformer) -> tuple[floa
     return score, name
 
 
-def _result(trainer: EncoderTrainer, metric: str | None, before: float, seconds: float) -> TrainingRun:
-    """Return the result of a training, whose curve begins with the base model's score.
+def _result(trainer: EncoderTrainer, metric: str | None, before: float | None, seconds: float) -> TrainingRun:
+    """Return the result of a training, which says whose weights to keep; warn if they are not those of a checkpoint.
 
     Args:
-        trainer: the trainer.
-        metric: name of the metric that chose the weights; None without an evaluator.
-        before: the base model's score.
+        trainer: the trainer, with its best checkpoint loaded.
+        metric: name of the metric that chose it; None without an evaluator.
+        before: the base model's score, with which the curve begins; None without an evaluator. A tie keeps the base.
         seconds: time taken.
 
     Raises:
         DivergenceError: if no checkpoint has a finite score.
     """
-    state = trainer.state
-    best_step = state.best_global_step or state.global_step
-    if metric is None:
-        return TrainingRun(trainer, None, [], best_step, None, state.global_step, seconds)
-    key = f"eval_{metric}"
+    state, key = trainer.state, f"eval_{metric}"
+    steps, best, best_step = state.global_step, state.best_metric, state.best_global_step
+    if before is None:
+        return TrainingRun(trainer, None, [], steps, None, steps, seconds)
     curve = [(0, before)] + [(int(entry["step"]), entry[key]) for entry in state.log_history if key in entry]
-    if not math.isfinite(state.best_metric or 0):
+    if best is None:
+        logger.warning(
+            "The evaluator scored no checkpoint in %d steps: the last weights are kept, better than the base model or "
+            "not. Check eval_strategy and eval_delay.",
+            steps,
+        )
+        return TrainingRun(trainer, metric, curve, steps, None, steps, seconds)
+    if best_step is None or not math.isfinite(best):
         raise DivergenceError(f"Training diverged, no checkpoint has a finite {key}: try a lower learning rate.")
-    return TrainingRun(trainer, metric, curve, best_step, state.best_metric, state.global_step, seconds)
-
-
-def _keeps_base(before: float, result: TrainingRun, greater_is_better: bool) -> bool:
-    """Return whether no checkpoint is better than the base model, and warn if so; a tie keeps the base model."""
-    best = before if result.best is None else result.best
-    if best > before if greater_is_better else best < before:
-        return False
-    logger.warning(
-        "No checkpoint was better than the base model, which is saved unchanged: %s was %.4f before training and %.4f "
-        "at best (step %d). Check that the training text resembles the text that the encoder is meant for.",
-        result.metric,
-        before,
-        best,
-        result.best_step,
-    )
-    return True
+    if not (best > before if trainer.args.greater_is_better else best < before):
+        logger.warning(
+            "No checkpoint was better than the base model, which is saved unchanged: %s was %.4f before training and "
+            "%.4f at best (step %d). Check that the training text resembles the text that the encoder is meant for.",
+            metric,
+            before,
+            best,
+            best_step,
+        )
+        best, best_step = before, 0
+    return TrainingRun(trainer, metric, curve, best_step, best, steps, seconds)

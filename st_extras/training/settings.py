@@ -1,41 +1,45 @@
-"""The settings of one training, checked once and handed on whole."""
+"""The settings of one training, checked once, and the record of all that its weights depend on."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from datasets import Dataset, IterableDataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
+from torch import nn
 
 from st_extras.checks import check_count, check_positive, check_seed
 from st_extras.encoders.adapters import lora_config, lora_settings
+from st_extras.encoders.dropout import dropout_rates
+from st_extras.files import digest
 
 if TYPE_CHECKING:
     from peft import LoraConfig
 
+_ROWS = 1000
+"""Rows of the text hashed at a time."""
+_CHOICE = ("load_best_model_at_end", "metric_for_best_model", "greater_is_better")
+"""Arguments of the trainer that train_encoder gives: with others, a score of the base model could not be compared."""
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How an encoder is trained: the arguments of :func:`~st_extras.training.train_encoder` that have no other place.
+    """How an encoder is trained: arguments of :func:`~st_extras.training.train_encoder`, which explains them.
 
     Each of them but ``show_progress_bar`` can change the trained weights, so a run is resumed with equal ones.
 
-    Args:
-        batch_size: see ``train_encoder``, as for all that follow.
-        learning_rate: of the encoder.
-        loss_learning_rate: of what the loss owns; None: ``learning_rate``.
-        max_steps: -1: train for ``epochs``.
-        epochs: passes over the data.
-        eval_steps: steps between evaluations and between checkpoints.
-        patience: evaluations in a row without improvement; None: any number.
-        seed: random seed.
-        bf16: whether to use bfloat16 autocast.
-        lora: rank, arguments or ``peft.LoraConfig`` of adapters; None: train all weights.
-        no_duplicates: whether equal rows are kept apart.
-        show_progress_bar: whether to show a bar.
+    Attributes:
         arguments: further arguments of the trainer, which count before the others.
 
     Raises:
-        ValueError: if a number is not allowed.
+        ValueError: if a number is not allowed, or ``arguments`` say how the best checkpoint is chosen.
         ImportError: if ``lora`` is given without peft.
     """
 
@@ -67,9 +71,73 @@ class TrainingSettings:
         check_seed("seed", self.seed)
         if self.lora is not None:
             lora_config(self.lora)
+        if given := [name for name in _CHOICE if name in self.arguments]:
+            raise ValueError(
+                f"{given[0]} must not be given, got {self.arguments[given[0]]!r}: evaluator chooses the weights, by "
+                "its primary_metric and greater_is_better; leave it out, or give no evaluator to keep the last weights."
+            )
 
-    def recorded(self) -> dict[str, Any]:
-        """Return what the trained weights depend on, by name; of ``lora``, what is not peft's default."""
-        lora = {} if self.lora is None else {"lora": lora_settings(self.lora)}
-        named = vars(self) | lora | dict(self.arguments)
-        return {name: value for name, value in named.items() if name not in ("arguments", "show_progress_bar")}
+
+def training_record(
+    model: SentenceTransformer,
+    loss: nn.Module,
+    dataset: Dataset | IterableDataset,
+    evaluator: BaseEvaluator | None,
+    settings: TrainingSettings,
+    checkpoints: Path,
+) -> dict[str, Any]:
+    """Return everything that the trained weights depend on, as values that JSON can hold.
+
+    Args:
+        model: the encoder; its modules, their settings, dropout, chat template and dtype count, in one digest; its
+            weights do not, as a checkpoint holds them.
+        loss: the loss; its class and ``get_config_dict`` count.
+        dataset: the rows, which are hashed; an IterableDataset is neither read nor compared.
+        evaluator: the evaluator that chooses the weights, None without one; its class, name and ``get_config_dict``
+            count.
+        settings: how it is trained.
+        checkpoints: the folder of the checkpoints, which name each other by their whole paths: it must not be moved.
+    """
+    tokenizer, parameters = getattr(model, "tokenizer", None), sum(p.numel() for p in model.parameters())
+    encoder = {
+        "modules": [[type(module).__name__, _config(module)] for module in model],
+        "dtypes": sorted({str(parameter.dtype) for parameter in model.parameters()}),
+        "dropout": dropout_rates(model),
+        "template": getattr(tokenizer, "chat_template", None),
+    }
+    adapters = {} if settings.lora is None else {"lora": lora_settings(settings.lora)}  # what is not peft's default
+    given = vars(settings) | adapters | dict(settings.arguments)
+    record = {name: value for name, value in given.items() if name not in ("arguments", "show_progress_bar")} | {
+        "checkpoints": str(checkpoints),
+        "text": _text(dataset),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "encoder": f"{parameters} parameters, digest {digest([json.dumps(encoder, default=_plain, skipkeys=True)])}",
+        **_class_and_config("loss", loss),
+        **({} if evaluator is None else _class_and_config("evaluator", evaluator)),
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(record, default=_plain, skipkeys=True))
+    return plain
+
+
+def _text(dataset: Dataset | IterableDataset) -> str:
+    if isinstance(dataset, IterableDataset):
+        return "a stream"
+    blocks = dataset.with_format(None).iter(_ROWS)  # without the user's transform, which may draw random numbers
+    return f"{len(dataset)} rows, digest {digest(json.dumps(rows, default=_plain) for rows in blocks)}"
+
+
+def _class_and_config(role: str, thing: Any) -> dict[str, Any]:
+    name = getattr(thing, "name", "")
+    return {role: f"{type(thing).__name__} {name}".strip()} | {
+        f"{role}.{key}": value for key, value in _config(thing).items()
+    }
+
+
+def _config(thing: Any) -> dict[str, Any]:
+    read = getattr(thing, "get_config_dict", None)
+    return {} if read is None else dict(read())
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of Python for one of numpy, and the name of its class for any other object."""
+    return value.item() if isinstance(value, np.generic) else type(value).__name__

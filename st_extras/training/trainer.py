@@ -1,4 +1,4 @@
-"""The trainer of ``train_encoder``: its arguments, its checkpoints, and running it from the start or a checkpoint."""
+"""The trainer of ``train_encoder``: its arguments, its checkpoints, running it, and stopping it when it diverges."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset, IterableDataset
 from safetensors.torch import load_file, save_file
 from sentence_transformers import (
@@ -17,12 +18,12 @@ from sentence_transformers import (
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
-from transformers import EarlyStoppingCallback, TrainerState
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_extras.encoders.adapters import trained_state
 from st_extras.encoders.structure import unwrap
 from st_extras.files import write_errors
-from st_extras.training.divergence import DivergenceCallback, DivergenceError, non_finite
+from st_extras.losses.pair_loss import PairLoss
 from st_extras.training.settings import TrainingSettings
 
 logger = logging.getLogger(__name__)
@@ -113,11 +114,14 @@ class EncoderTrainer(SentenceTransformerTrainer):
     adapters with the name of their base model, and load that model to resume: another one if, for example, layers were
     removed after loading. No public way leads to other files, so two private methods are overridden.
 
-    Attributes:
+    Args:
+        arguments: of the trainer, as are ``options``.
         trained_only: whether checkpoints hold the trained parameters alone.
     """
 
-    trained_only = False
+    def __init__(self, *arguments: Any, trained_only: bool, **options: Any) -> None:
+        self.trained_only = trained_only
+        super().__init__(*arguments, **options)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if not self.trained_only:
@@ -136,6 +140,60 @@ class EncoderTrainer(SentenceTransformerTrainer):
         if stored.keys() != trained_state(model).keys():
             raise ValueError(f"{checkpoint_path!r} must hold the weights that are trained now, got others.")
         model.load_state_dict(stored, strict=False)
+
+
+# --- divergence ---
+
+
+class DivergenceError(ValueError):
+    """A training ended in NaN or infinite values; nothing was saved after the last finite checkpoint."""
+
+
+class DivergenceCallback(TrainerCallback):
+    """Stops a training whose weights are no longer finite, before they are scored or saved.
+
+    A loss that is not finite shows in the weights after the next step, in all processes alike.
+
+    Args:
+        loss: the loss, which holds the model.
+
+    Attributes:
+        step: the step at which this was found; None if it was not.
+    """
+
+    def __init__(self, loss: nn.Module) -> None:
+        self.loss = loss
+        self.step: int | None = None
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Stop before an evaluation or a checkpoint of weights that are not finite.
+
+        Raises:
+            ValueError: if both views of each sentence are the same vector, and nothing else trains the encoder.
+        """
+        loss = self.loss
+        while isinstance(inner := getattr(loss, "loss", None), nn.Module):  # inside MatryoshkaLoss
+            loss = inner
+        if isinstance(loss, PairLoss):
+            loss.checks.refuse_equal_views()
+        if (control.should_evaluate or control.should_save) and non_finite(self.loss) is not None:
+            self.step = state.global_step
+            control.should_training_stop = True
+            control.should_evaluate = control.should_save = False
+
+    on_epoch_end = on_step_end
+
+
+@torch.no_grad()
+def non_finite(module: nn.Module) -> str | None:
+    """Return the name of the first parameter with a NaN or an infinite value; None if all are finite."""
+    for name, parameter in module.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            return name
+    return None
+
+
+# --- the run ---
 
 
 def run_trainer(trainer: EncoderTrainer, loss: nn.Module, checkpoint: Path | None, patience: int | None) -> None:
@@ -160,8 +218,8 @@ def run_trainer(trainer: EncoderTrainer, loss: nn.Module, checkpoint: Path | Non
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     if checkpoint is not None and _has_ended(state, patience):  # the trainer would train one more step
         trainer.state = state
-        is_chosen = trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None
-        trainer._load_from_checkpoint(str(state.best_model_checkpoint if is_chosen else checkpoint))  # noqa: SLF001
+        # No public way loads a checkpoint without training.
+        trainer._load_from_checkpoint(str(state.best_model_checkpoint or checkpoint))  # noqa: SLF001
     else:
         with write_errors(str(trainer.args.output_dir)):
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -182,7 +240,7 @@ def _report_divergence(trainer: SentenceTransformerTrainer, loss: nn.Module, ste
     name = non_finite(loss)
     if name is None and step is None:
         return
-    if name is None and trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+    if name is None and trainer.state.best_model_checkpoint is not None:
         logger.warning(
             "Training diverged at step %d and was stopped: the weights of step %d are kept; try a lower learning rate.",
             step,

@@ -23,8 +23,9 @@ from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.loading import keep_layers, load_encoder, with_modules, with_pooling
 from st_extras.encoders.prompt_template import set_prompt_template
 from st_extras.encoders.structure import token_embedding_dimension
+from st_extras.losses import SimCSELoss
 from st_extras.modules import whitening
-from st_extras.training.run import check_model
+from st_extras.training import train_encoder
 from tests.architectures.encoders import build
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES, build_encoder
@@ -143,7 +144,11 @@ def test_the_longest_text_of_roberta(tmp_path):
     assert model.max_seq_length == longest, "Sentence Transformers takes all rows of the table of positions"
     assert np.isfinite(model.encode(["a cat " * longest])).all()
     model.max_seq_length = longest + 1
-    for use in (check_model, lambda model: whitening(model, ["a cat", "a dog"])):
+    uses = (
+        lambda model: train_encoder(model, SimCSELoss, SENTENCES, tmp_path / "out"),
+        lambda model: whitening(model, ["a cat", "a dog"]),
+    )
+    for use in uses:
         with pytest.raises(ValueError, match=r"^max_seq_length must"):
             use(model)
 

@@ -1,12 +1,13 @@
 """An embedding depends on its own text alone: alone or beside longer texts, whatever side the tokenizer padded on."""
 
 import copy
+import tempfile
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Router
-from torch import Tensor
+from torch import Tensor, nn
 
 from st_extras import modules
 from st_extras.encoders import FrozenEncoder, load_encoder
@@ -14,7 +15,7 @@ from st_extras.encoders.structure import fix_padding_side
 from st_extras.losses import FrequencyAdversarialLoss, PaSeRLoss, SimCSELoss
 from st_extras.search import HybridSearch
 from st_extras.text.frequency import FrequencyTable
-from st_extras.training.run import check_model
+from st_extras.training import train_encoder
 from tests.architectures.encoders import build
 from tests.fixtures import SENTENCES
 from tests.helpers import some_fast
@@ -55,8 +56,18 @@ WAYS = {
     "another pooling": lambda model: modules.SIFPooling.attach(model, table_of(model)),
     "masked copies": lambda model: modules.RepALPostProcessor.attach(model, lambda_1=0.5, lambda_2=0, keywords="rake"),
     "hybrid search": lambda model: HybridSearch(model, SENTENCES),
-    "any loss in train_encoder": check_model,
+    "any loss in train_encoder": lambda model: begin_training(model),
 }
+
+
+def begin_training(model: SentenceTransformer) -> None:
+    """Have ``train_encoder`` take the model as it does for any loss, up to where it makes the loss."""
+
+    def stop(model: SentenceTransformer) -> nn.Module:
+        raise KeyboardInterrupt
+
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(KeyboardInterrupt):
+        train_encoder(model, stop, SENTENCES, folder)
 
 
 def table_of(model: SentenceTransformer) -> FrequencyTable:

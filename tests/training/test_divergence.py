@@ -11,7 +11,7 @@ from transformers import TrainerControl, TrainerState
 
 from st_extras.losses import SimCSELoss
 from st_extras.training import DivergenceError
-from st_extras.training.divergence import DivergenceCallback
+from st_extras.training.trainer import DivergenceCallback
 from tests.helpers import arguments, differing, snapshot
 from tests.training.test_run import ScriptedEvaluator, short_training
 

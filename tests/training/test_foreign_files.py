@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import adapt, adapt_search
-from st_extras.files import FILES, replace_folder
+from st_extras.files import FILES, MARK, replace_folder
 from st_extras.losses import SimCSELoss
 from st_extras.training import train_encoder
 from st_extras.training.checkpoints import RECORD
@@ -38,7 +38,7 @@ NAMES = [
     *("checkpoint-2/model.safetensors", "checkpoint-500/model.safetensors", "eval/a.csv", "runs/events.out.tfevents.1"),
     *("new/a", "replaced/a", "model/config.json", "model.safetensors", "modules.json", "README.md", "1_Pooling/a.json"),
     *("2_Dense/model.safetensors", "adaptation.json", "neighbors.md", "neighbors.png", "searches.md", ".DS_Store"),
-    *(RECORD, FILES, "out.unfinished", "out.checkpoints.txt", "notes/thesis.txt", "trained.safetensors"),
+    *(RECORD, FILES, MARK, "out.unfinished", "out.checkpoints.txt", "notes/thesis.txt", "trained.safetensors"),
 ]
 
 
@@ -60,7 +60,7 @@ def places() -> list[tuple[Any, str]]:
 @pytest.mark.parametrize(("entrance", "place"), places())
 def test_a_folder_of_others_is_refused_before_anything_is_computed(encoder, tmp_path, monkeypatch, entrance, place):
     monkeypatch.setattr(SentenceTransformer, "forward", raising(AssertionError()))
-    for without in ((), (FILES,), (RECORD,), (FILES, RECORD)):
+    for without in ((), (FILES,), (RECORD,), (MARK,), (FILES, RECORD, MARK)):
         plant(tmp_path / place, without=without)
         before = contents(tmp_path)
         for options in ({}, {"overwrite": True}, *([{"resume": True}] if entrance is train else [])):

@@ -141,6 +141,17 @@ class TestSelection:
         result = short_training(encoder, tmp_path / "out", evaluator=evaluator, epochs=2, eval_steps=1, **epochs)
         assert result.curve == [(0, 0.1), (2, 0.2), (4, 0.3)]
 
+    @pytest.mark.parametrize("never", [{"eval_delay": 100}, {"eval_strategy": "no", "save_strategy": "no"}])
+    def test_without_a_scored_checkpoint_the_last_weights_are_kept(self, encoder, tmp_path, caplog, never):
+        evaluator, before = ScriptedEvaluator([0.5]), snapshot(encoder)
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=2, **never)
+        assert (result.curve, result.best_step, result.best, result.steps) == ([(0, 0.5)], 2, None, 2)
+        saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+        assert differing(before, snapshot(saved)) != set()
+        assert differing(snapshot(encoder), snapshot(saved)) == set()
+        assert "The evaluator scored no checkpoint in 2 steps: the last weights are kept" in caplog.text
+        assert "No checkpoint was better" not in caplog.text
+
     @SLOW
     def test_scores_that_are_not_finite_choose_no_weights(self, encoder, tmp_path):
         nan = float("nan")
@@ -400,7 +411,8 @@ table = Dataset.from_dict
         ({"patience": 2}, "patience .* needs"), ({"max_steps": 0}, "max_steps"), ({"epochs": 0}, "epochs must"),
         ({"learning_rate": 0}, "learning_rate must"), ({"loss_learning_rate": -1}, "loss_learning_rate must"),
         ({"eval_steps": 0}, "eval_steps must"), ({"patience": 0}, "patience must"), ({"seed": 0.5}, "seed must"),
-        ({"lora": 0}, "lora must"),
+        ({"lora": 0}, "lora must"), ({"load_best_model_at_end": False}, "load_best_model_at_end must not be given"),
+        ({"metric_for_best_model": "eval_other"}, "metric_for_best_model must not be given, got 'eval_other': eval"),
     ],
 )  # fmt: skip
 def test_arguments_are_checked(encoder, tmp_path, options, message):
