@@ -179,6 +179,7 @@ def evaluate(
     if retrieval is not None:
         if index is not None and len(encoder) > 1:
             raise ValueError(f"--index needs one encoder, whose documents it keeps, got {len(encoder)}.")
+        options.check_index(index)
         task = _read_task(context, retrieval, judged, split, ranks)
         _check_row(baseline, encoder)
         _on_search(
@@ -349,7 +350,7 @@ def _read_task(
     if judged is not None:
         options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
     if ranks is not None:
-        _check_ranks(ranks)
+        options.check_replaceable("--ranks", ranks, "an earlier table of ranks", _RANKS_OF.encode())
     return load_retrieval(retrieval, split) if judged is None else load_judged(retrieval, judged)
 
 
@@ -389,21 +390,6 @@ def _with_prompts(models: Models, query_prompt: str | None, document_prompt: str
     for name, model in models:
         options.set_prompts(model, query_prompt, document_prompt)
         yield name, model
-
-
-def _check_ranks(file: Path) -> None:
-    """Refuse a file that is neither new nor an earlier table of ranks.
-
-    Raises:
-        ValueError: with its name.
-    """
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"--ranks must be a file in an existing folder, got {str(file)!r}.")
-    if not file.exists():
-        return
-    start = _RANKS_OF.encode()
-    if not file.is_file() or file.read_bytes()[: len(start)] != start:
-        raise ValueError(f"--ranks must be a new file or an earlier table of ranks, got {str(file)!r}: name another.")
 
 
 def _write_ranks(file: Path, found: RetrievalComparison) -> None:

@@ -63,6 +63,35 @@ def _places(name: str) -> Iterator[Path]:
     yield from found.union(*((*place.absolute().parents, *place.resolve().parents) for place in found))
 
 
+def check_replaceable(option: str, path: Path, kind: str, start: bytes) -> None:
+    """Refuse a file to write that is neither new nor an earlier one of its kind.
+
+    Args:
+        option: that names it.
+        path: the file.
+        kind: what the option writes: "a table of ranks".
+        start: what a file of this kind begins with.
+
+    Raises:
+        ValueError: with its name.
+    """
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"{option} must be a file in an existing folder, got {str(path)!r}.")
+    if not path.exists():
+        return
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(start)) in (start, b""):
+                return
+    raise ValueError(f"{option} must be a new file or {kind}, got {str(path)!r}: name another.")
+
+
+def check_index(path: Path | None) -> None:
+    """Refuse a file for ``--index`` that cannot be one; whether an index is whole is checked when it is opened."""
+    if path is not None:
+        check_replaceable("--index", path, "an index", b"SQLite format 3\0")
+
+
 def _shown_name(parameter: Any) -> str:
     """Return what a message calls a parameter: ``--output``, or ``TEXT``."""
     name = parameter.name.upper() if parameter.param_type_name == "argument" else max(parameter.opts, key=len)

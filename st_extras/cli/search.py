@@ -91,6 +91,7 @@ def search(
         raise ValueError("--queries does not go with QUERY: give one of them.")
     if queries is None:
         options.refuse_unread(context, "needs --queries", "query_column")
+    options.check_index(index)
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
     read = read_documents(documents, column=column)
     unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None

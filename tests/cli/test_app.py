@@ -59,6 +59,8 @@ WRONG = {
     "train simcse ENC good.csv -o out --dev bad.csv": "bad.csv has no column",
     "adapt ENC good.csv -o mine": "mine",
     "train simcse ENC good.csv -o mine": "mine",
+    "search ENC good.csv cat --index mine": "mine",
+    "evaluate ENC --retrieval good.csv --judged bad.csv --ranks mine": "mine",
 }
 """Commands that are wrong, and what the message names."""
 WITHOUT_TORCH = """

@@ -73,11 +73,13 @@ def test_an_output_that_is_an_input_is_refused_at_once(run, words):
 
 @pytest.mark.usefixtures("data")
 @pytest.mark.parametrize("other", OTHERS)
-def test_ranks_replace_nothing_but_ranks(run, other):
+@pytest.mark.parametrize("option", ["--ranks", "--index"])
+def test_ranks_and_an_index_replace_nothing_of_another_kind(run, option, other):
     before = files(Path.cwd())
-    code, _, err = run(*SCORE, other)
+    code, _, err = run(*(SCORE if option == "--ranks" else ("search", "ENC", "texts", "cat", "--index")), other)
     (message,) = shown(err)
-    assert (code, message.startswith("Error: --ranks must be "), other in message) == (2, True, True), err
+    refused = message.startswith((f"Error: {option} must be a new file", f"Error: {option} must be a file in"))
+    assert (code, refused or other == "texts", other in message) == (2, True, True), err
     assert files(Path.cwd()) == before
 
 

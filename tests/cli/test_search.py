@@ -244,10 +244,10 @@ def test_a_file_that_is_no_index_is_refused_before_anything_is_read(run, folder,
     for name in ("corpus.jsonl.gz", "queries.jsonl", "few.txt"):
         before = (folder / name).read_bytes()
         code, _, err = run("search", "ENC", folder, "a cat", "--index", folder / name)
-        assert (code, "path must be an index that HybridSearch.save wrote" in " ".join(shown(err))) == (2, True), err
+        assert (code, "--index must be a new file or an index, got " in " ".join(shown(err))) == (2, True), err
         assert (folder / name).read_bytes() == before
     code, _, err = run("search", "ENC", folder, "a cat", "--index", tmp_path)
-    assert (code, "a folder" in " ".join(shown(err))) == (2, True), err
+    assert (code, "--index must be a new file or an index, got " in " ".join(shown(err))) == (2, True), err
 
 
 def test_documents_that_stay_whole_are_warned_of_once(run, tmp_path, caplog):
