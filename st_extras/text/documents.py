@@ -90,7 +90,7 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
             f"{name} must be texts, dicts or a data set, got a {type(documents).__name__}: give list(series), "
             'series.to_dict() by id, or frame.to_dict("records").'
         )
-    columns = text_columns(ids=("_id", *DOCUMENT_IDS, "id"), option="")
+    columns = text_columns(ids=DOCUMENT_IDS, option="")
     by_id = isinstance(documents, Mapping) and not any(hasattr(one, "column_names") for one in documents.values())
     if not by_id and is_dataset(documents, name=name):
         table = dataset_table(documents, name, columns)
@@ -130,7 +130,7 @@ def read_documents(
         ValueError: as for ``stream_sentences``; or if an id stands twice, is missing where others have one, or is
             neither a text nor a whole number, or there is no document. The message names the file with its line.
     """
-    columns = text_columns(column, ("_id", *DOCUMENT_IDS, "id"), option=option)
+    columns = text_columns(column, DOCUMENT_IDS, option=option)
     return _read(source_names(sources), "document", columns, require_ids)
 
 
@@ -151,7 +151,7 @@ def read_queries(
         if folder is not None and folder.queries is None:
             raise ValueError(f"{source!r} must hold one queries file, got none.")
         chosen.append(source if folder is None else str(folder.queries))
-    columns = text_columns(column, ("_id", *QUERY_IDS, "id"), QUERY_COLUMNS, option)
+    columns = text_columns(column, QUERY_IDS, QUERY_COLUMNS, option)
     return {str(query.id): query.full_text for query in _read(chosen, "query", columns, require_ids)}
 
 

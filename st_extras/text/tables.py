@@ -139,7 +139,7 @@ def text_columns(
 
     Args:
         column: the column of the texts that the user gave.
-        ids: usual names of the column of ids; none without any.
+        ids: usual names of the column of ids, between _id and id; none without any.
         usual: usual names of the column of the texts.
         option: what gives ``column``, for messages; "" where nothing does.
     """
@@ -147,7 +147,7 @@ def text_columns(
     if column is None:
         columns["title"] = Column(("title",), optional_up_to=math.inf)
     if ids:
-        columns["id"] = Column(ids, optional_up_to=math.inf)
+        columns["id"] = Column(("_id", *ids, "id"), optional_up_to=math.inf)
     return columns
 
 

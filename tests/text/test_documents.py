@@ -142,6 +142,7 @@ def test_a_title_stands_apart_and_is_searched():
             [{"id": 1, "text": "one"}, {"text": "two"}],
             "documents, row 1: each document must have an id, in one .* or none of them",
         ),
+        ([{"text": "one"}, {"id": 1, "text": "two"}], "documents, row 1: each document must have an id, in one"),
         (
             [{"id": 1, "text": "one"}, "two"],
             "documents, row 1: each document must have an id, in one .* or none of them",

@@ -164,7 +164,7 @@ def test_columns_of_lists_are_not_read(tmp_path):
         read_sentences(tmp_path / "a.parquet", column="embedding")
 
 
-@pytest.mark.parametrize("rows", ["ID, Text\n007, one\n", '" _id ",SENTENCE\n007,one\n', "Text,text,id\n9,one,007\n"])
+@pytest.mark.parametrize("rows", ["ID, Text\n007, one\n", '" _id ",SENTENCE\n007 ,one\n', "Text,text,id\n9,one,007\n"])
 def test_the_case_of_a_columns_name_and_space_around_it_do_not_matter(tmp_path, rows):
     assert texts_by_id(write(tmp_path / "a.csv", rows)) == {"007": "one"}
     assert read_sentences(write(tmp_path / "b.csv", "Body,text\none,two\n"), column="body") == ["one"]
