@@ -42,12 +42,11 @@ def rows_of(encoder: str, rows: Mapping[str, str], study: str) -> Table:
     return Table("row", parts, [*columns, ("lowest", {"which": "lowest", "show": lowest("{:+.2f}")})])
 
 
-ENCODER: Runs = ({"study": "hybrid", "encoder": "minilm"},)
-"""The records of all-MiniLM-L6-v2."""
 _HYBRID = {
     "BM25 alone": "BM25",
     "base model and BM25, RRF": "start, RRF",
     "base model + BM25": "start + BM25, 0.2",
+    "base model + BM25, weight from documents": "start + BM25, 0.2, weight from documents",
     "adapt-search": "adapt",
     "**adapt-search + BM25**": "adapt + BM25, 0.2",
     "adapt-search + BM25, weight from documents": "adapt + BM25, 0.2, weight from documents",
@@ -62,7 +61,7 @@ FUSIONS = Table(
             "metric": f"rows/{row}/difference",
         }
         for label, row in _HYBRID.items()
-        if "documents" not in label
+        if label != "adapt-search + BM25, weight from documents"
     },
     [
         column
