@@ -233,23 +233,30 @@ class HybridSearch:
         search._set_up(model, batch_size, Path(path).absolute())  # noqa: SLF001 (of this class)
         return search
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the search to an index, one SQLite file; what is added and removed from now on is written to it.
 
         The documents are in it, the model is not. An interruption leaves the earlier index or this one.
 
         Args:
-            path: a new file, such as "my-index.sqlite", or an earlier index, which is replaced.
+            path: a new file, such as "my-index.sqlite".
+            overwrite: replace an index of another search in this file, or one that another process has changed since.
 
         Raises:
-            ValueError: if there is another file or a folder.
+            ValueError: if there is another file or a folder, or, without ``overwrite``, such an index.
             TimeoutError: if another process writes to the file for more than 10 seconds.
             OSError: if it cannot be written.
         """
-        checked = check_index_path(path)
+        checked, overwrite = check_index_path(path), check_bool("overwrite", overwrite)
         with self._locks.changing:
             with transaction(checked, may_be_new=True) as file:
-                if stored_version(file) != (self._state.version, self._state.word_rules):
+                stored = stored_version(file)
+                if stored is not None and stored[0] != self._state.version and not overwrite:
+                    raise ValueError(
+                        f"path must be a new file, got {str(checked)!r}, an index of other documents or of another "
+                        "state: open it by HybridSearch.open, or set overwrite=True to replace it."
+                    )
+                if stored != (self._state.version, self._state.word_rules):
                     write_state(file, self._state)
             self._path = checked.absolute()
 

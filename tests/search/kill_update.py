@@ -55,7 +55,7 @@ def change_forever(path: Path, search: HybridSearch) -> None:
         search.update(documents_of(step % 2))
         if step % 3 == 0:
             other.update(documents_of(step % 2), bm25_weight=0.1)
-            other.save(path)
+            other.save(path, overwrite=True)
 
 
 def check_kills(kills: int, folder: Path, seed: int = 0) -> Counter[str]:

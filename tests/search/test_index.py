@@ -75,8 +75,18 @@ def test_a_search_that_was_saved_writes_to_its_file_and_a_copy_does_not(search, 
     search.remove(["new"])
     assert HybridSearch.open(path, search.model).ids == [*BEFORE, "new"]
     assert HybridSearch.open(other, search.model).ids == [*BEFORE]
-    HybridSearch(search.model, ["a cat"], bm25_weight=0.1).save(other)
-    assert HybridSearch.open(other, search.model).ids == [0], "an earlier index is replaced"
+
+
+def test_an_index_of_another_search_is_replaced_only_on_demand(search, path):
+    other = HybridSearch(search.model, ["a cat"], bm25_weight=0.1)
+    HybridSearch.open(path, search.model).remove(["d1"])  # as another process may
+    for one in (other, search):
+        before = path.read_bytes()
+        with pytest.raises(ValueError, match=r"^path must be a new file, got .*index.sqlite'.* overwrite=True to repl"):
+            one.save(path)
+        assert path.read_bytes() == before
+        one.save(path, overwrite=True)
+        assert HybridSearch.open(path, search.model).ids == one.ids
 
 
 def test_a_change_costs_what_changes(search, path, monkeypatch):
@@ -101,7 +111,11 @@ def test_nothing_is_written_when_a_change_fails(search, path, monkeypatch):
 
     monkeypatch.setattr(index, "_write_search", fail)
     other = HybridSearch(search.model, ["x"], bm25_weight=0)
-    for change_it in (lambda: opened.update(after()), lambda: opened.remove(["d1"]), lambda: other.save(path)):
+    for change_it in (
+        lambda: opened.update(after()),
+        lambda: opened.remove(["d1"]),
+        lambda: other.save(path, overwrite=True),
+    ):
         with pytest.raises(KeyboardInterrupt):
             change_it()
         assert opened.ids == [*BEFORE]

@@ -260,7 +260,7 @@ def test_the_language_of_bm25_is_saved_and_stays(still_encoder, tmp_path):
     assert score_of_words(plain, "a") == 0
     assert score_of_words(stemmed, "a") != 0
     plain.save(tmp_path / "index")
-    stemmed.save(tmp_path / "index")  # of the same documents
+    stemmed.save(tmp_path / "index", overwrite=True)  # of the same documents
     loaded = HybridSearch.open(tmp_path / "index", still_encoder)
     assert loaded.language == "english"
     assert loaded.search("running") == stemmed.search("running")
@@ -291,7 +291,7 @@ def test_hits_carry_the_ids_of_the_user(still_encoder, tmp_path):
         search = HybridSearch(still_encoder, documents, bm25_weight=1)
         assert search.ids == ids, name
         assert search.search("car", 1)[0][0]["corpus_id"] == ids[1], name
-        search.save(tmp_path / "index")
+        search.save(tmp_path / "index", overwrite=True)
         loaded = HybridSearch.open(tmp_path / "index", still_encoder)
         assert loaded.ids == ids, name
         assert loaded.search("car") == search.search("car")
