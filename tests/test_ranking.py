@@ -20,7 +20,7 @@ from st_extras.ranking import (
 )
 from st_extras.search import HybridSearch, bm25_weight
 from st_extras.text.term_weights import BM25
-from tests.adaptation.test_pseudo_relevance import DOCUMENTS, QUERIES
+from tests.adaptation.test_search_comparison import DOCUMENTS, QUERIES
 from tests.adaptation.texts import quiet
 from tests.helpers import draw
 

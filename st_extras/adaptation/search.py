@@ -61,8 +61,6 @@ from st_extras.text.term_weights import BM25, check_language
 
 FEWEST_QUERIES = 20
 FEWEST_DOCUMENTS = 100
-ROUTES = ("query", "document")
-"""Routes of the saved model, and how texts are encoded for each."""
 _FIRST = 5  # pseudo-relevant documents of a query: BM25's first ones
 _PSEUDO_RELEVANT = "average precision of BM25's first documents, 0 to 1"
 _JUDGED = "nDCG@10 on dev, x 100"
@@ -174,7 +172,7 @@ def adapt_search(
         if choice.name is not None and routes is not None:
             refined = add_linear_routes(
                 model,
-                dict(zip(ROUTES, (routes.queries, routes.documents), strict=True)),
+                {"query": routes.queries, "document": routes.documents},
                 default_route="document",
                 method="Search",
                 line=card_line(choice.name, len(collection.documents), details, language),
@@ -295,7 +293,7 @@ def check_searchable(model: SentenceTransformer) -> None:
         ValueError: if it starts with a Router that has other routes, or compares by distances.
     """
     check_product(model)
-    if isinstance(model[0], Router) and (missing := sorted(set(ROUTES) - set(model[0].sub_modules))):
+    if isinstance(model[0], Router) and (missing := sorted({"query", "document"} - set(model[0].sub_modules))):
         names = ", ".join(map(repr, model[0].sub_modules))
         raise ValueError(f"model must have the routes 'query' and 'document' in its Router, got {names}: no {missing}.")
 

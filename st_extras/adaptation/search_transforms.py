@@ -114,7 +114,7 @@ def both_sides(
     for one in transforms:
         matrix = directions.blend(one.strength, recolor=0.0)
         center = of_documents + one.own_mean * (of_queries - of_documents)
-        routes.append(Routes(Affine(matrix, -center @ matrix), Affine(matrix, -of_documents @ matrix)))
+        routes.append(Routes(Affine.centred(center, matrix), Affine.centred(of_documents, matrix)))
     return routes
 
 

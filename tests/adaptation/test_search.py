@@ -26,7 +26,7 @@ from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.ranking import first_documents
 from st_extras.search import HybridSearch
 from st_extras.text.term_weights import BM25, bm25_weight, character_tfidf
-from tests.adaptation.test_pseudo_relevance import QUERIES, texts
+from tests.adaptation.test_search_comparison import QUERIES, texts
 from tests.adaptation.texts import WORDS, quiet
 from tests.helpers import differing, snapshot, some_fast
 
