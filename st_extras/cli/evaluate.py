@@ -35,7 +35,15 @@ _RANKS_OF = "rank of the first relevant document of"
 _OPTIONS = {
     "labeled": ("text_column", "label_column"),
     "retrieval": (
-        *("judged", "split", "baseline", "index", "language", "passages", "ranks", "query_prompt", "document_prompt"),
+        "judged",
+        "split",
+        "baseline",
+        "index",
+        "language",
+        "passages",
+        "ranks",
+        "query_prompt",
+        "document_prompt",
     ),
     "text": ("before", "threshold", "prompt", "column"),
     "sts": ("sets", "setting"),
@@ -278,6 +286,7 @@ def _on_text(
         report |= {} if pairs.queries is None else {"queries": len(pairs.queries[first]), "queries from": origin}
         report |= {"threshold": {name: asdict(one) for name, one in moved.items()}} if moved else {}
         report |= {"label_free": {name: asdict(score) for name, score in scores.items()}} if scores else {}
+        report |= {"not_compared": why_not} if why_not else {}
         print_json(report)
         return
     compared = f"{counted(len(pairs.texts), 'different text')} of {sample.read:,} compared with each other."

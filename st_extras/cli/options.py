@@ -1,7 +1,7 @@
 """Arguments and options that commands share: names, help texts, what is allowed. Defaults stand in the commands.
 
-A setting that the package checks itself is not checked here; its messages name the argument as Python has it, which is
-the option's name.
+A setting that the package checks itself is checked here only where that spares loading torch; the messages name the
+argument as Python has it, which is the option's name.
 """
 
 from __future__ import annotations

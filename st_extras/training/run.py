@@ -171,7 +171,7 @@ def train_encoder(
         arguments=arguments,
     )
     if patience is not None and evaluator is None:
-        raise ValueError(f"patience counts evaluations and needs an evaluator, got {patience} without one.")
+        raise ValueError(f"patience counts evaluations and needs an evaluator (--dev), got {patience} without one.")
     refuse_sharding(arguments)
     check_length(model)
     fix_padding_side(model)  # also for a loss of Sentence Transformers, which does not

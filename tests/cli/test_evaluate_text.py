@@ -77,6 +77,8 @@ def test_texts_that_are_too_few_to_compare_without_labels(run, others):
     Path("few.txt").write_text("\n".join(topical(80).texts), "utf8")
     code, out, err = run("evaluate", "ENC", others[0], "--text", "few.txt")
     assert (code, "Not compared without labels: the number of texts must be" in out) == (0, True), err
+    code, out, err = run("evaluate", "ENC", others[0], "--text", "few.txt", "--json")
+    assert json.loads(out)["not_compared"].startswith("the number of texts must be")
 
 
 @pytest.mark.usefixtures("texts")
