@@ -82,7 +82,7 @@ def _checkpoint_without_dropout(layer: nn.Module, checkpoint: Any, forward: Any,
     return checkpoint(run, *inputs)
 
 
-def trained_encoder(model: nn.Module) -> SentenceTransformer:
+def check_trained_encoder(model: nn.Module) -> SentenceTransformer:
     """Return the SentenceTransformer inside a model, if a loss can train it now.
 
     Raises:
@@ -109,9 +109,9 @@ def encode_tokens(model: nn.Module, features: Features) -> Encoded:
 
     Raises:
         ValueError: if the encoder gives no token embeddings (StaticEmbedding), or flattened ones, or if it cannot be
-            trained, see :func:`trained_encoder`.
+            trained, see :func:`check_trained_encoder`.
     """
-    encoder = trained_encoder(model)
+    encoder = check_trained_encoder(model)
     output = forward_pass(model, features)
     tokens = output.get("token_embeddings")
     if tokens is None or tokens.ndim != 3 or "attention_mask" not in features:

@@ -93,7 +93,8 @@ class AdCSELoss(PairLoss):
     Differs from the authors' code: the momentum encoder starts as a copy (theirs appears to start at random), and has
     a head of its own (theirs: the trained one, without gradients); the adversaries ascend the encoder's loss at its own
     temperature, and the loss is that of the anchors alone.
-    Paper (BERT base): batch 64, learning rate 3e-5, max length 32, STS-B dev every 125 steps. Script: 1 epoch.
+    Paper (BERT base): batch 64, learning rate 3e-5, max length 32, STS-B dev every 125 steps. The authors'
+    code: 1 epoch.
 
     Example:
         >>> from st_extras.losses import AdCSELoss

@@ -62,9 +62,9 @@ class ConSERTLoss(PairLoss):
     Differs from the paper: special tokens are neither shuffled nor cut as tokens.
     Differs from the authors' code: the mean of the two directions, not 0.15 times their sum (as a base of SLTFAILoss,
     ``base_weight=0.3`` gives theirs); cutoffs zero word embeddings, not their sum with position and type embeddings.
-    Script (BERT base): batch 96, learning rate 5e-7, max length 64, temperature 0.1, feature cutoff 0.2 and shuffle,
-    dropout off, 10 epochs of the 89,192 STS sentences, average of the last two layers at evaluation. SLT-FAI's runs:
-    batch 32.
+    The authors' code (BERT base): batch 96, learning rate 5e-7, max length 64, temperature 0.1, feature cutoff 0.2 and
+    shuffle, dropout off, 10 epochs of the 89,192 STS sentences, average of the last two layers at evaluation. SLT-FAI's
+    runs: batch 32.
 
     Example:
         >>> from st_extras.losses import ConSERTLoss

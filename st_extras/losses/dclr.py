@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class DCLRLoss(PairLoss):
     """Contrast two views of a sentence with negatives that a guide has checked, and with noise vectors.
 
-    A frozen guide encoder decides which sentences of the batch are too similar to be negatives (instance weights);
-    noise vectors, moved towards the anchors, are further negatives and even out the space. Without a guide (the
-    default) no negative is left out, and a log message says so.
+    The guide (``complementary_model``), a frozen encoder, decides which sentences of the batch are too similar to be
+    negatives (instance weights); noise vectors, moved towards the anchors, are further negatives and even out the
+    space. Without a guide (the default) no negative is left out, and a log message says so.
 
     Use it with a guide that knows the text better than the model; noise and weights alone added nothing in our
     measurements, and without both, ``SimCSELoss(model, include_positive=False)`` is the same loss.
@@ -40,7 +40,7 @@ class DCLRLoss(PairLoss):
     For the views h_i, h_i^+ of B sentences and K noise vectors n_k, s = cos/tau (eq. 6)::
 
         loss = mean_i -log( e^{s(h_i,h_i^+)} / ( sum_{j != i} alpha_ij e^{s(h_i,h_j^+)} + sum_k e^{s(h_i,n_k)} ) )
-        alpha_ij = 0 if sim_C(x_i, x_j) >= phi, else 1           (eq. 5; C the guide, a frozen complementary model)
+        alpha_ij = 0 if the guide's cosine of x_i and x_j is >= phi, else 1                (eq. 5)
         n_k ~ N(0, I), then t steps of n_k += beta g_k/|g_k|                               (eq. 2-4)
         g_k the gradient by n_k of L_U = mean_i log( sum_k e^{cos(h_i,n_k)/tau} ) + a constant: towards the anchors
 
@@ -48,19 +48,20 @@ class DCLRLoss(PairLoss):
 
     Args:
         model: the SentenceTransformer to train.
-        complementary_model: C, the guide: a SentenceTransformer, its path or hub id (the paper: a SimCSE checkpoint);
+        complementary_model: the guide: a SentenceTransformer, its path or hub id (the paper: a SimCSE checkpoint);
             "start" for a frozen copy of the model, made with the loss (to resume, make the loss from the same base
             model); or "self" for the trained model's own detached scores (the paper's self-weighting). It is frozen
             and in evaluation mode, and tokenizes each sentence itself (with its prompt, padding side and special
             tokens); a guide with another tokenizer gets the decoded texts. None: no weighting.
-        complementary_table: instead of ``complementary_model``, an :class:`~st_extras.encoders.EmbeddingTable` of C's
-            embeddings of the training sentences, so that no step runs C.
+        complementary_table: instead of ``complementary_model``, an :class:`~st_extras.encoders.EmbeddingTable` of the
+            guide's embeddings of the training sentences, so that no step runs the guide.
         threshold: phi, in (-1, 1]: pairs at least this similar are not used as negatives. None: 0.9, as in the paper,
             unless ``masked_share`` is given.
         masked_share: instead of ``threshold``, the share of the negatives to leave out, in (0, 1): phi is the cosine
             that this share of the pairs i != j reaches, on average over the training batches so far. A share carries
             over from one corpus or guide to another; a threshold does not. Use batches of 16 or more of a shuffled
-            corpus: smaller ones leave out more. See :class:`~st_extras.losses.parts.instance_weights.InstanceWeights`.
+            corpus: smaller ones leave out more. Inside MatryoshkaLoss, "self" averages over the dimensions too. See
+            :class:`~st_extras.losses.parts.instance_weights.InstanceWeights`.
         noise_ratio: k, noise vectors per sentence of the batch: K = round(k B). 0: none; at most 1000.
         noise_steps: t, gradient-ascent steps. 0: random noise; at most 1000.
         noise_norm: "gaussian": as drawn; "unit": normalized to length 1, also after every step (our
@@ -98,10 +99,10 @@ class DCLRLoss(PairLoss):
     Differs from the paper: noise always has weight 1 (a Gaussian vector is not a sentence that another encoder could
     compare); no projection Pi by default (cosine ignores the norm); tau_u of the ascent is tau.
     Differs from the authors' code: they apply elementwise binary cross-entropy to the softmax, multiply the logit by
-    the weight, mask at > instead of >=, count in-batch terms in L_U, keep dropout in the complementary model and train
+    the weight, mask at > instead of >=, count in-batch terms in L_U, keep dropout in the guide and train
     with a head.
     Paper (BERT base): batch 256, learning rate 3e-5, 3 epochs of a million Wikipedia sentences, [CLS],
-    STS-B dev every 150 steps; threshold 0.9, ratio 1, 4 ascent steps. Script: batch 128, max length 32.
+    STS-B dev every 150 steps; threshold 0.9, ratio 1, 4 ascent steps. The authors' code: batch 128, max length 32.
 
     Example:
         >>> from st_extras.losses import DCLRLoss
@@ -160,36 +161,33 @@ class DCLRLoss(PairLoss):
         Args:
             view_batches: the embeddings of the anchors and of the positives, after the head, in mini-batches of (b, D).
             with_backward: differentiate here, and return a value without a graph.
-            columns: the tokenized columns in mini-batches, for a complementary model or table.
+            columns: the tokenized columns in mini-batches, for the guide.
         """
-        is_guided, has_noise = self.instance_weights.guide is not None, self.noise.ratio > 0
-        anchors, positives = self.whole(view_batches, other_signal=is_guided or has_noise)  # (B, D) each
-        noise, pair_weights = positives.new_empty(0), None
-        if has_noise:
-            noise = unit_rows(self.noise(view_batches[0]))  # (K, D), constants; of mini-batches, so no (B, K) is held
+        is_guided = self.instance_weights.guide is not None
+        anchors, positives = self.whole(view_batches, other_signal=is_guided or self.noise.ratio > 0)  # (B, D) each
+        noise = unit_rows(self.noise(view_batches[0]))  # (K, D), constants
         gathered, offset = self.gather(positives, other_negatives=len(noise))
         candidates = unit_rows(gathered)  # (world * B, D), anchor i's own positive in row offset + i
-        if is_guided:
-            is_new = self.instance_weights.share is not None and self.begins_batch()
-            pair_weights = self.instance_weights(anchors, candidates, columns, offset=offset, is_new_batch=is_new)
+        weights_of = self.instance_weights(anchors, candidates, columns) if is_guided else None
+        negatives: list[Tensor] = []  # (b,) of each mini-batch: how many in-batch negatives of an anchor have weight 1
 
         def contrast(batch: Tensor, others: Tensor, begin: int) -> Tensor:
             """Return eq. 6 for a mini-batch of anchors, the first of which is the batch's anchor ``begin``.
 
             ``others`` are the candidates, detached if gradients are collected here.
             """
-            scores, weights = unit_scores(unit_rows(batch), others, self.temperature), None  # (b, world * B)
-            if pair_weights is not None:
-                weights = pair_weights.for_anchors(begin, begin + len(batch))  # alpha, (b, world * B)
+            parts = [unit_scores(unit_rows(batch), rows, self.temperature) for rows in (others, noise)]
+            scores, weights = torch.cat(parts, dim=1), None  # (b, world * B + K)
+            if weights_of is not None:
+                weights = weights_of(begin, begin + len(batch))  # alpha, (b, world * B)
+                negatives.append(weights.sum(dim=1) - weights.diagonal(offset + begin))
                 weights = F.pad(weights, (0, len(noise)), value=1.0)  # (b, world * B + K): noise always has weight 1
-            if has_noise:
-                scores = torch.cat([scores, unit_scores(unit_rows(batch), noise, self.temperature)], dim=1)
             # by default the positive is left out of the denominator: the difference from InfoNCE
             return weighted_info_nce(scores, weights, include_positive=self.include_positive, offset=offset + begin)
 
         value = self.mean_over_mini_batches(view_batches[0], candidates, contrast, with_backward=with_backward)
-        if pair_weights is not None and torch.is_grad_enabled():
-            self.instance_weights.record(pair_weights)  # last: it counts the negatives that ``contrast`` has left
+        if is_guided and torch.is_grad_enabled():
+            self.instance_weights.record(torch.cat(negatives), len(candidates))
         return value
 
     @property

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 
 from st_extras.checks import check_bool
 from st_extras.encoders.distributed import gather_rows, require_synchronised
-from st_extras.encoders.forward import trained_encoder
+from st_extras.encoders.forward import check_trained_encoder
 from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, fix_padding_side, unwrap
 from st_extras.functional import full_precision
 from st_extras.losses.parts.batch_checks import BatchChecks
 from st_extras.losses.parts.gradient_cache import ColumnBatches, GradientCache, ViewBatches, check_mini_batches
 from st_extras.losses.parts.views import ViewMaker
-from st_extras.losses.parts.wrapping import is_repeated
 
 Columns = Sequence[Features]
 """The tokenized columns of a batch: the sentences, or the sentences and their positives."""
@@ -80,7 +79,8 @@ class PairLoss(nn.Module, ABC):
     5. and :meth:`mean_over_mini_batches`, which contrasts the anchors of one mini-batch at a time with the candidates.
 
     A loss that wraps this one and encodes the rows itself, such as SLT-FAI, asks :meth:`views` which rows, and begins
-    at :meth:`compute_loss_from_embeddings`. MatryoshkaLoss runs a loss once per dimension, see :meth:`begins_batch`.
+    at :meth:`compute_loss_from_embeddings`. MatryoshkaLoss runs ``forward`` once per dimension, or with mini-batches
+    ``calculate_loss``.
 
     Args:
         model: the SentenceTransformer to train.
@@ -135,7 +135,6 @@ class PairLoss(nn.Module, ABC):
         self.mini_batch_size, self.mini_batch_num_tokens = mini_batch_size, mini_batch_num_tokens
         self.uses_gradient_cache = mini_batch_size is not None or mini_batch_num_tokens is not None
         self.checks = BatchChecks(type(self).__name__)
-        self._is_new_batch = True
 
     @abstractmethod
     def calculate_loss(
@@ -158,17 +157,16 @@ class PairLoss(nn.Module, ABC):
             ValueError: if there are more columns, or the encoder is frozen while gradients are enabled.
         """
         columns = self._check_columns(sentence_features)
-        trained_encoder(self.model)
+        check_trained_encoder(self.model)
         if self.uses_gradient_cache:
-            self._is_new_batch = True
             return GradientCache(self, columns).run()
         embeddings = self.view_maker.encode(self.model, columns)
         return self.compute_loss_from_embeddings(embeddings, sentence_features=columns)
 
     def views(self, sentence_features: Iterable[Features]) -> tuple[Features, int]:
-        """Return the rows that the encoder must see, view after view, and the number of views: (2B rows, 2).
+        """Return the token rows of all views and the number of views: (2B rows, 2), with ``one_view`` (B rows, 1).
 
-        For a loss that encodes them together with rows of its own.
+        The rows are view after view, for a loss that encodes them together with rows of its own.
 
         Raises:
             ValueError: if the columns cannot share a pass.
@@ -179,10 +177,13 @@ class PairLoss(nn.Module, ABC):
     def compute_loss_from_embeddings(
         self, embeddings: Sequence[Tensor], labels: Tensor | None = None, *, sentence_features: Columns | None = None
     ) -> Tensor:
-        """Return the loss of the views' embeddings, [anchors, positives], (B, D) each, before the projection head.
+        """Return the loss of embeddings of the views, [anchors, positives], (B, D) each, before the projection head.
+
+        All that is given passes through the trained head.
 
         Args:
-            embeddings: the encoder's output for the rows of :meth:`views`, view by view.
+            embeddings: the encoder's output for the rows of :meth:`views`, view by view. AdCSE, unless ``tied``, takes
+                [anchors] and makes the positives of ``sentence_features``; given both, it uses both as they are.
             labels: not used.
             sentence_features: the tokenized columns, for a loss that has another encoder read them too.
         """
@@ -224,7 +225,7 @@ class PairLoss(nn.Module, ABC):
             positives: (B, D), of this process.
             other_negatives: number of negatives that are not candidates: noise, adversaries.
         """
-        candidates, offset = gather_rows(positives, True) if self.gather_across_devices else (positives, 0)
+        candidates, offset = gather_rows(positives, self.gather_across_devices)
         self.checks.check_negatives(other_negatives + len(candidates) - 1)
         return candidates, offset
 
@@ -236,7 +237,7 @@ class PairLoss(nn.Module, ABC):
         *,
         with_backward: bool,
     ) -> Tensor:
-        """Return the mean loss of all anchors, contrasting one mini-batch of them at a time, so no (B, B) is held.
+        """Return the mean loss of all anchors, taken in mini-batches, so that only (b, K) scores are held at a time.
 
         Args:
             anchors: the mini-batches, (b, D) each.
@@ -258,17 +259,6 @@ class PairLoss(nn.Module, ABC):
         if with_backward and leaf.grad is not None:
             torch.autograd.backward(candidates, leaf.grad)
         return total
-
-    def begins_batch(self) -> bool:
-        """Return whether ``calculate_loss``, which calls this once, runs on this batch for the first time.
-
-        MatryoshkaLoss runs it once per dimension. What belongs to the batch as a whole, such as a running mean, counts
-        the first time only.
-        """
-        if not self.uses_gradient_cache:
-            return not is_repeated(self.model)
-        is_new, self._is_new_batch = self._is_new_batch, False
-        return is_new
 
     # -- around it
 

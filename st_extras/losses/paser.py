@@ -96,7 +96,7 @@ class PaSeRLoss(nn.Module):
     Differs from the authors' code: there, E_s' first passes a linear layer, difference and product keep their sign, a
     separate head serves both MLM and decoder, and the decoder is initialized from N(0, 0.02).
     Paper (BERT base): all STS sentences, RAKE top 3, synonym replacement, [CLS],
-    max length 32, learning rate 3e-5, batch 32, 64 or 96. Script: 5 epochs, batch 64.
+    max length 32, learning rate 3e-5, batch 32, 64 or 96. The authors' code: 5 epochs, batch 64.
 
     Example:
         >>> from datasets import disable_progress_bars

@@ -69,9 +69,9 @@ class SimCSELoss(PairLoss):
     also with ``mini_batch_size``), AdaptiveLayerLoss.
 
     Differs from the paper: nothing in the loss, by default.
-    Differs from the authors' code: the head is off by default (their script trains with one), and the model's own
-    pooling is used. Script (BERT base): batch 64, learning rate 3e-5, 1 epoch of a million Wikipedia sentences,
-    [CLS], STS-B dev every 125 steps.
+    Differs from the authors' code: the head is off by default (theirs trains with one), and the model's own pooling is
+    used. The authors' code (BERT base): batch 64, learning rate 3e-5, 1 epoch of a million Wikipedia sentences, [CLS],
+    STS-B dev every 125 steps.
 
     Example:
         >>> from st_extras.losses import SimCSELoss

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, cast
@@ -31,7 +31,7 @@ from st_extras.functional import unit_rows, unit_scores
 logger = logging.getLogger(__name__)
 
 START = "start"
-"""Names the complementary model that is a frozen copy of the trained model, made with the loss."""
+"""Names the guide that is a frozen copy of the trained model, made with the loss."""
 DEFAULT_THRESHOLD = 0.9
 """The paper's."""
 _MOST_PAIRS = 2**24
@@ -97,7 +97,7 @@ class Guide(nn.Module):
             ValueError: if ``columns`` is None.
         """
         if columns is None:
-            raise ValueError("sentence_features must be the tokenized columns, for the complementary model, got None.")
+            raise ValueError("sentence_features must be the tokenized columns, for the guide, got None.")
         embeddings = [torch.cat([self.encoder(part, **self._options) for part in column]) for column in columns]
         candidates, _ = gather_rows(embeddings[-1], self.gather_across_devices)
         return unit_rows(embeddings[0]), unit_rows(candidates)
@@ -116,7 +116,7 @@ def make_guide(
         model: the trained model.
         complementary_model: an encoder, its path or hub id; "start" for a frozen copy of ``model``; "self", which is
             returned unchanged. A folder named "start" or "self" is given as a Path, or as "./start".
-        complementary_table: a table of the complementary model's embeddings.
+        complementary_table: a table of the guide's embeddings.
         gather_across_devices: compare with the sentences of all processes.
 
     Returns:
@@ -141,7 +141,7 @@ def make_guide(
         encoder = complementary_table
     else:
         logger.info(
-            "DCLR without a complementary model does not debias: no negative is left out (the paper's ablation "
+            "DCLR without a guide does not debias: no negative is left out (the paper's ablation "
             "w/o instance weighting). To weight them, set complementary_model to the path or hub id of an encoder, "
             'to "start", a frozen copy of the model before training, or to "self".'
         )
@@ -167,42 +167,15 @@ def share_quantile(cosines: Tensor, own: Tensor, share: float) -> Tensor:
     return cosines.masked_fill(is_own, torch.nan).nanquantile(1 - share)
 
 
-class BatchWeights:
-    """The weights of one batch's pairs, computed for some anchors at a time, so no (B, B) matrix is held.
-
-    Args:
-        sentences: (B, D), the guide's embeddings of this process's sentences, of length 1.
-        candidates: (world * B, D), the guide's embeddings of the candidates, of length 1.
-        phi: the threshold.
-        offset: index of the first sentence's own candidate.
-        dtype: of the weights.
-
-    Attributes:
-        negatives: the number of in-batch negatives with weight 1 of each anchor asked for so far, (b,) per call.
-    """
-
-    def __init__(
-        self, sentences: Tensor, candidates: Tensor, phi: float | Tensor, offset: int, dtype: torch.dtype
-    ) -> None:
-        self.sentences, self.candidates, self.phi = sentences, candidates, phi
-        self.offset, self.dtype = offset, dtype
-        self.negatives: list[Tensor] = []
-
-    def for_anchors(self, begin: int, end: int) -> Tensor:
-        """Return the weights of the anchors ``begin`` to ``end`` and all candidates, (end - begin, world * B)."""
-        weights = (unit_scores(self.sentences[begin:end], self.candidates) < self.phi).to(self.dtype)
-        self.negatives.append(weights.sum(dim=1) - weights.diagonal(offset=self.offset + begin))
-        return weights
-
-
 class InstanceWeights(nn.Module):
     """Weighs the negatives of a batch (alpha): 0 for a pair at least as similar as the threshold phi, otherwise 1.
 
     With ``masked_share``, phi is estimated: the cosine that this share of a batch's pairs reaches, averaged over the
-    training batches so far (in a shuffled corpus, batches are random pairs of it). A batch counts once, however often
-    the loss is called on it, and only while gradients are enabled; otherwise it gets the estimate so far, or its own if
-    there is none yet. Batches of fewer than three sentences do not count, and nothing in them is masked before the
-    first batch has counted.
+    training batches so far (in a shuffled corpus, batches are random pairs of it). A batch counts while gradients are
+    enabled; otherwise it gets the estimate so far, or its own if there is none yet. It counts once: MatryoshkaLoss runs
+    the loss for every dimension, and a cosine equal to the last one does not count again. With the guide "self", whose
+    cosines differ from dimension to dimension, each dimension counts, and phi is the mean over all of them. Batches of
+    fewer than three sentences do not count, and nothing in them is masked before the first batch has counted.
 
     Args:
         model: the trained model.
@@ -224,6 +197,7 @@ class InstanceWeights(nn.Module):
     """
 
     mean: Tensor
+    last: Tensor
     batches: Tensor
 
     def __init__(
@@ -245,6 +219,7 @@ class InstanceWeights(nn.Module):
         if masked_share is not None:  # a mean, not a sum: the loss may be cast to half precision, which cannot add up
             self.share, device = check_fraction("masked_share", masked_share), unwrap(model).device
             self.register_buffer("mean", torch.zeros((), device=device))
+            self.register_buffer("last", torch.full((), 2.0, device=device))  # no cosine: none has counted
             self.register_buffer("batches", torch.zeros((), dtype=torch.long, device=device))
             if threshold is not None:
                 raise ValueError(
@@ -268,38 +243,34 @@ class InstanceWeights(nn.Module):
         anchors: Tensor,
         candidates: Tensor,
         columns: Sequence[Sequence[Features]] | None,
-        *,
-        offset: int,
-        is_new_batch: bool,
-    ) -> BatchWeights:
-        """Return the weights of a batch's pairs, by the guide that there must be.
+    ) -> Callable[[int, int], Tensor]:
+        """Return a function: (begin, end) -> the weights of these anchors' pairs with all candidates.
+
+        They are (end - begin, world * B), by the guide that there must be: never those of the whole batch at a time.
 
         Args:
             anchors: (B, D), the trained model's.
             candidates: (world * B, D), the trained model's, of length 1.
             columns: the tokenized columns in mini-batches, which the guide embeds.
-            offset: index of the first anchor's own candidate.
-            is_new_batch: whether the loss runs on this batch for the first time; only phi's estimate needs it.
         """
         if isinstance(self.guide, Guide):
             sentences, others = self.guide(columns)
         else:
             sentences, others = unit_rows(anchors.detach()), candidates.detach()
-        phi = self.phi(sentences, others, is_new_batch=is_new_batch)
-        return BatchWeights(sentences, others, phi, offset, candidates.dtype)
+        phi = self.phi(sentences, others)
+        return lambda begin, end: (unit_scores(sentences[begin:end], others) < phi).to(candidates.dtype)
 
-    def phi(self, sentences: Tensor, candidates: Tensor, *, is_new_batch: bool = True) -> float | Tensor:
+    def phi(self, sentences: Tensor, candidates: Tensor) -> float | Tensor:
         """Return phi for a batch, a tensor () if it is estimated.
 
         Args:
             sentences: (B, D), the guide's embeddings of this process's sentences, of length 1.
             candidates: (world * B, D), the guide's embeddings of the candidates, of length 1.
-            is_new_batch: whether the loss runs on this batch for the first time.
         """
         if self.threshold is not None:
             return self.threshold
         estimate = self._batch_quantile(unit_scores(sentences[: self.most_rows(len(candidates))], candidates))
-        if torch.is_grad_enabled() and is_new_batch:
+        if torch.is_grad_enabled():
             self._count(estimate)
         return (torch.where(self.batches > 0, self.mean, estimate) - _ROUNDING).nan_to_num(nan=torch.inf)
 
@@ -318,14 +289,19 @@ class InstanceWeights(nn.Module):
     def _count(self, estimate: Tensor) -> None:
         if not self.gather_across_devices:
             estimate = sum_over_processes(estimate.clone()) / get_world_size()
-        counts = estimate.isfinite()
+        counts = estimate.isfinite() & (estimate != self.last)
+        self.last.copy_(torch.where(counts, estimate, self.last))
         self.batches += counts
         self.mean += torch.where(counts, (estimate - self.mean) / self.batches.clamp(min=1), 0.0).to(self.mean.dtype)
 
-    def record(self, weights: BatchWeights) -> None:
-        """Keep the number of negatives that a training step has left, for the instruments."""
-        negatives = torch.cat(weights.negatives)  # (B,)
-        self.masked_negatives = 1 - negatives.mean() / (len(weights.candidates) - 1 or torch.nan)
+    def record(self, negatives: Tensor, candidates: int) -> None:
+        """Keep what a training step has left of the negatives, for the instruments.
+
+        Args:
+            negatives: (B,), the number of in-batch negatives with weight 1 of each anchor.
+            candidates: number of candidates of each anchor.
+        """
+        self.masked_negatives = 1 - negatives.mean() / (candidates - 1 or torch.nan)
         self.anchors_without_negatives = (negatives == 0).sum()
 
     @property
