@@ -91,9 +91,9 @@ def test_readme_and_training_print_what_they_show(tmp_path, monkeypatch, capsys)
     table = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", SHOWN["README.md"], flags=re.MULTILINE)
     texts = table[table.index(("text", "nearest before", "nearest after")) + 1 :]
     report = Path("my-encoder", "neighbors.md").read_text(encoding="utf8")
-    counts = re.search(r"Of (\d+) held-out sample texts, (\d+) got another", SHOWN["README.md"])
+    counts = re.search(r"changed for (\d+) of (\d+)\s+held-out sample texts", SHOWN["README.md"])
     assert counts
-    assert f"Of {counts[1]} texts, {counts[2]} (" in report
+    assert f"Of {counts[2]} texts, {counts[1]} (" in report
     for text, before, after in texts:
         nearest = report.partition(f"**Text:** {text}\n")[2].partition("---:|\n")[2].splitlines()[0]
         assert re.sub(r"\*\*new:\*\* ", "", nearest).split(" | ")[::2] == [f"| {before}", after]
