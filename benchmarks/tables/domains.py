@@ -102,7 +102,7 @@ def acceptance() -> Sentence:
     much = [one["accepted"] for one in found if one["gain"] >= 2]
     return Sentence(
         f"Of {len(found)} transforms and trainings it accepted {sum(lost)} of the {len(lost)} that lost more than half "
-        f"a point by labels, {sum(little)} of the {len(little)} between that and 2 points gained, and {sum(much)} of "
+        f"a point by labels, {sum(little)} of the {len(little)} that changed by -0.5 to +2 points, and {sum(much)} of "
         f"the {len(much)} that gained more.",
         {},
     )

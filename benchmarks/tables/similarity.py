@@ -25,7 +25,8 @@ SENTENCE_TERM, BOTH_TERMS = "sentence term pooled", "RepAL pooled"
 SIMCSE = TRAINED["SimCSE"]
 _PAIRS = {"of": ({"study": "pairs"},), "show": picked("{:,}".format)}
 SHARED_PAIRS = Sentence(
-    "STS-B dev chose the weights; {shared} of its {distinct} distinct pairs are in the seven sets too.",
+    "STS-B dev chose the weights, as in the papers; {shared} of its {distinct} distinct pairs are in the seven sets "
+    "too.",
     {"shared": _PAIRS | {"metric": "in_tests"}, "distinct": _PAIRS | {"metric": "distinct"}},
 )
 

@@ -35,7 +35,7 @@ _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EROFS}
 app = typer.Typer(
     name="st-extras",
     help="Better sentence embeddings without labels, for Sentence Transformers: adapt an encoder to your text, search "
-    "with it, or train one with the losses of six papers.",
+    "with it, or train one with any of six papers' losses.",
     epilog="The tab key completes commands and options after: st-extras --install-completion",
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # which fills the lines of a paragraph
