@@ -7,7 +7,6 @@ import itertools
 import sys
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from unicodedata import category
@@ -94,24 +93,37 @@ def search(
     options.check_index(index)
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
     read = read_documents(documents, column=column)
-    unlabelled = given if queries is not None and len(set(given)) >= _FEWEST_QUERIES else None
+    enough = queries is not None and len(set(given)) >= _FEWEST_QUERIES
+    unlabelled = given if enough and bm25_weight is None else None  # from which the weight is found
 
     from st_extras.modules import load  # below: torch, which takes seconds
+    from st_extras.search import HybridSearch
     from st_extras.search.index import check_index_path
 
     if index is not None:
         check_index_path(index)
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
-    settings = _Settings(
-        index, unlabelled if bm25_weight is None else None, bm25_weight, passages, language, batch_size
-    )
+    show_progress_bar = shows_bars(quiet, as_json)
     if index is not None and index.exists() and index.stat().st_size:
-        found = _updated_search(index, settings, model, read, shows_bars(quiet, as_json))
+        found = HybridSearch.open(index, model, batch_size=batch_size)
+        _check_made_with(found, index, passages, language)
+        _follow(found, read, unlabelled, bm25_weight, show_progress_bar)
     else:
-        if settings.queries is None and bm25_weight is None:
-            settings = replace(settings, queries=options.read_given_queries(None, [documents]))
-        found = _new_search(settings, model, read, shows_bars(quiet, as_json))
+        if unlabelled is None and bm25_weight is None:
+            unlabelled = options.read_given_queries(None, [documents])
+        found = HybridSearch(
+            model,
+            read,
+            queries=unlabelled,
+            bm25_weight=bm25_weight,
+            language=language,
+            passages=options.passage_words(passages),
+            batch_size=batch_size,
+            show_progress_bar=show_progress_bar,
+        )
+        if index is not None:
+            found.save(index)
     if as_json and given:
         searches = [_as_json(query, hits, found.language) for query, hits in _find_each(found, given, top_k)]
         print_json({"documents": len(found.ids), "bm25_weight": found.bm25_weight, "searches": searches})
@@ -130,77 +142,37 @@ def search(
             _print_hits(text, hits, found.language)
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """How the documents are searched.
-
-    Attributes:
-        index: file that keeps the search; None: it is not kept.
-        queries: that the weight of BM25 is found from; None: none were given for it.
-        bm25_weight: as given; None: it is found, or that of the index.
-        passages: words of a passage, 0 for whole documents; None: the default, or that of the index.
-        language: of BM25's stems and stop words; None: none, or that of the index.
-        batch_size: texts per forward pass.
-    """
-
-    index: Path | None
-    queries: Sequence[str] | None
-    bm25_weight: float | None
-    passages: int | None
-    language: str | None
-    batch_size: int
-
-
-def _new_search(
-    settings: _Settings, model: Any, documents: Sequence[Document], show_progress_bar: bool
-) -> HybridSearch:
-    """Return a new search, which is saved if an index is wanted."""
-    from st_extras.search import HybridSearch
-
-    found = HybridSearch(
-        model,
-        documents,
-        queries=settings.queries,
-        bm25_weight=settings.bm25_weight,
-        language=settings.language,
-        passages=options.passage_words(settings.passages),
-        batch_size=settings.batch_size,
-        show_progress_bar=show_progress_bar,
-    )
-    if settings.index is not None:
-        found.save(settings.index)
-    return found
-
-
-def _updated_search(
-    index: Path, settings: _Settings, model: Any, documents: Sequence[Document], show_progress_bar: bool
-) -> HybridSearch:
-    """Return the search of the index, which follows the documents and the weight that was asked for."""
-    from st_extras.search import HybridSearch
-
-    found = HybridSearch.open(index, model, batch_size=settings.batch_size)
-    if settings.passages is not None and (settings.passages or None) != found.passages:
+def _check_made_with(found: HybridSearch, index: Path, passages: int | None, language: str | None) -> None:
+    """Refuse passages and a language that an index was not made with; None: those of the index."""
+    if passages is not None and (passages or None) != found.passages:
         raise ValueError(
-            f"--passages must be {found.passages or 0}, as {str(index)!r} was made with, got "
-            f"{settings.passages}: take a new file for --index."
+            f"--passages must be {found.passages or 0}, as {str(index)!r} was made with, got {passages}: take a "
+            "new file for --index."
         )
-    if settings.language not in (None, found.language):
+    if language not in (None, found.language):
         made_with = "be left out" if found.language is None else f"be {found.language!r}"
         raise ValueError(
-            f"--language must {made_with}, as {str(index)!r} was made, got {settings.language!r}: take a new file "
-            "for --index."
+            f"--language must {made_with}, as {str(index)!r} was made, got {language!r}: take a new file for --index."
         )
-    queries, weight = settings.queries, settings.bm25_weight
+
+
+def _follow(
+    found: HybridSearch,
+    documents: Sequence[Document],
+    queries: Sequence[str] | None,
+    weight: float | None,
+    show_progress_bar: bool,
+) -> None:
+    """Let the search of an index follow the documents and the weight that was asked for, and say what changed."""
     if queries is not None and found.weight_source == "given":
         print_line(f"The weight {found.bm25_weight:.4g} of an earlier --bm25-weight stays.", to_stderr=True)
         queries = None
     same = {document.id: document for document in found.documents} == {document.id: document for document in documents}
     if same and queries is None and weight in (None, found.bm25_weight):
-        return found  # without a change, a file that is write-protected will do
+        return  # without a change, a file that is write-protected will do
     counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
     if not same:
         print_line(str(counts), to_stderr=True)
-    return found
 
 
 def _read_lines() -> Iterator[str]:

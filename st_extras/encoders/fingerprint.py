@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_extras.checks import shown
-from st_extras.encoders.prompts import encode_as, prompt_for
-
-Route = Literal["", "query", "document"]
-"""How texts are encoded: as queries or documents, by ``encode_as``; "": with ``encode``."""
+from st_extras.encoders.prompts import Role, encode_as, prompt_for
 
 PROBES = ("A man is playing a guitar in the park.", "The market is closed on Sunday.")
 """Texts by whose embeddings encoders are recognized. These are stored: with other texts, none would be recognized."""
@@ -44,20 +41,18 @@ class EncoderFingerprint:
     dtype: str = "float32"
 
     @classmethod
-    def of(cls, encoder: SentenceTransformer, prompt: str | None = None, *, route: Route = "") -> EncoderFingerprint:
+    def of(cls, encoder: SentenceTransformer, *, route: Role | None = None) -> EncoderFingerprint:
         """Return the fingerprint of an encoder; it encodes two texts.
 
         Args:
             encoder: the encoder.
-            prompt: put before every text. None: that of the route.
-            route: as which texts are encoded.
+            route: as which texts are encoded, by ``encode_as``. None: by ``encode``, with the encoder's default prompt.
         """
         options: dict[str, Any] = {"batch_size": len(PROBES), "show_progress_bar": False, "convert_to_tensor": True}
-        if prompt is None and route:
+        if route is not None:
             prompt, probes = prompt_for(encoder, route), encode_as(encoder, route, PROBES, **options)
         else:
-            if prompt is None:
-                prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
+            prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
             probes = encoder.encode(list(PROBES), prompt=prompt, **options)
         dtype = str(probes.dtype).removeprefix("torch.")
         return cls(prompt, str(encoder.max_seq_length), probes.float().cpu().clone(), dtype)

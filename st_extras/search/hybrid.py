@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, TypedDict
 
 import numpy as np
@@ -27,7 +29,7 @@ from st_extras.checks import (
     shown,
 )
 from st_extras.encoders.fingerprint import EncoderFingerprint, embedding_difference
-from st_extras.encoders.passages import PASSAGE_WORDS, check_passages, cut_documents, warn_of_long_ones
+from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import Role, encode_as
 from st_extras.functional import row_blocks
 from st_extras.ranking import (
@@ -41,7 +43,6 @@ from st_extras.ranking import (
     sample_queries,
 )
 from st_extras.search.index import (
-    NewDocuments,
     SearchState,
     Weight,
     WeightSource,
@@ -195,9 +196,7 @@ class HybridSearch:
         state = SearchState.without_documents(
             self._fingerprint(), model.similarity_fn_name, passage_words, language, weight
         )
-        self._state, _, _ = self._state_after(
-            state, given, lambda _: False, given_embeddings, show_progress_bar=show_progress_bar
-        )
+        self._state, _, _ = self._state_after(state, given, lambda _: False, given_embeddings, show_progress_bar)
 
     def _set_up(self, model: SentenceTransformer, batch_size: int, path: Path | None = None) -> None:
         """Store what each search has; of an index that is opened, its state too."""
@@ -205,7 +204,7 @@ class HybridSearch:
         check_product(model)
         self.model = model
         self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
-        self._locks = _Locks()
+        self._changing = threading.RLock()  # held by the one thread that changes the search; others search meanwhile
         self._path = path  # of the index that changes are written to
         if path is not None:
             self._state = open_state(path)
@@ -248,15 +247,15 @@ class HybridSearch:
             OSError: if it cannot be written.
         """
         checked, overwrite = check_index_path(path), check_bool("overwrite", overwrite)
-        with self._locks.changing:
+        with self._changing:
             with transaction(checked, may_be_new=True) as file:
                 stored = stored_version(file)
-                if stored is not None and stored[0] != self._state.version and not overwrite:
+                if stored not in (None, self._state.version) and not overwrite:
                     raise ValueError(
                         f"path must be a new file, got {str(checked)!r}, an index of other documents or of another "
                         "state: open it by HybridSearch.open, or set overwrite=True to replace it."
                     )
-                if stored != (self._state.version, self._state.word_rules):
+                if stored != self._state.version:
                     write_state(file, self._state)
             self._path = checked.absolute()
 
@@ -266,10 +265,10 @@ class HybridSearch:
         return f"HybridSearch({counts}, bm25_weight={state.weight.value:.4g})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_path": None, "_locks": None}  # a copy goes its own way, in memory
+        return {**vars(self), "_path": None, "_changing": None}  # a copy goes its own way, in memory
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
-        vars(self).update(attributes, _locks=_Locks())
+        vars(self).update(attributes, _changing=threading.RLock())
 
     @property
     def documents(self) -> list[Document]:
@@ -289,7 +288,7 @@ class HybridSearch:
     @property
     def bm25(self) -> BM25:
         """BM25 of the documents as they are now."""
-        return self._bm25_of(self._state)
+        return self._state.bm25
 
     @property
     def passage_spans(self) -> list[list[tuple[int, int]]]:
@@ -350,7 +349,7 @@ class HybridSearch:
         if not searched or not count:
             return hits
         self._check_similarity(state)
-        bm25 = self._bm25_of(state)
+        bm25 = state.bm25
         embedded = self._embed("query", [texts[number] for number in searched])
         for rows in row_blocks(len(searched), len(state.embeddings)):
             word_scores = bm25.scores([texts[number] for number in searched[rows]])
@@ -381,7 +380,7 @@ class HybridSearch:
         state = self._state
         self._check_similarity(state)
         dense = state.passages.best(self._embed("query", texts) @ state.embeddings.T)
-        return dense, self._bm25_of(state).scores(texts)
+        return dense, state.bm25.scores(texts)
 
     # --- changing ---
 
@@ -410,7 +409,10 @@ class HybridSearch:
         given = as_documents(documents, require_ids=True)  # numbers from 0 would replace what is there
         by_id = {document.id: document for document in given}
         return self._change(
-            given, lambda document: by_id.get(document.id, document) == document, embeddings, show_progress_bar
+            given,
+            lambda document: by_id.get(document.id, document) == document,  # the others stay, too
+            embeddings=embeddings,
+            show_progress_bar=show_progress_bar,
         )
 
     def remove(self, ids: Collection[Id]) -> UpdateCounts:
@@ -436,7 +438,8 @@ class HybridSearch:
             documents: all of them, as for the class: those to keep, too.
             queries: to find the weight anew from. None: see ``bm25_weight`` of the class.
             bm25_weight: another weight. None: see the class.
-            embeddings: (N, D) of all documents, as for the class: from now on, documents stay whole.
+            embeddings: (N, D) of all documents, as for the class: from now on, documents stay whole. If they were cut
+                until now, all are replaced.
             show_progress_bar: show how many passages are encoded.
 
         Returns and errors are those of :meth:`add`.
@@ -446,9 +449,9 @@ class HybridSearch:
         by_id = {document.id: document for document in given}
         return self._change(
             given,
-            lambda document: by_id.get(document.id) == document,
-            embeddings,
-            show_progress_bar,
+            lambda document: by_id.get(document.id) == document,  # the others go
+            embeddings=embeddings,
+            show_progress_bar=show_progress_bar,
             weight=weight,
             stay_whole=embeddings is not None,
         )
@@ -457,28 +460,29 @@ class HybridSearch:
         self,
         given: Sequence[Document],
         keeps: Callable[[Document], bool],
+        *,
         embeddings: Any = None,
         show_progress_bar: bool = False,
-        **settings: Any,
+        weight: Weight | None = None,
+        stay_whole: bool = False,
     ) -> UpdateCounts:
         """Change the search, and its index within one transaction: see :meth:`_state_after`."""
         given_embeddings = _as_rows(embeddings, given)
-        settings["show_progress_bar"] = check_bool("show_progress_bar", show_progress_bar)
-        with self._locks.changing:
-            if self._path is None:
-                self._check_encoder(self._state)
-                after, _, counts = self._state_after(self._state, given, keeps, given_embeddings, **settings)
-            else:
-                with transaction(self._path) as file:
-                    before, stored = self._state, stored_version(file)
-                    if stored != (before.version, before.word_rules):  # another process changed it
-                        before = read_state(file)
-                    self._check_encoder(before)
-                    after, kept, counts = self._state_after(before, given, keeps, given_embeddings, **settings)
-                    if stored != (before.version, before.word_rules):  # its words are counted in another way by now
-                        write_state(file, after)
-                    elif after is not before:
-                        write_change(file, before, kept, after)
+        show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
+        with self._changing:
+            index: AbstractContextManager[Connection | None] = nullcontext()
+            if self._path is not None:
+                index = transaction(self._path)
+            with index as file:
+                before = self._state
+                if file is not None and stored_version(file) != before.version:  # another process changed it
+                    before = read_state(file)
+                self._check_encoder(before)
+                after, kept, counts = self._state_after(
+                    before, given, keeps, given_embeddings, show_progress_bar, weight, stay_whole
+                )
+                if file is not None and stored_version(file) != after.version:
+                    write_change(file, before, kept, after)
             self._state = after
         return counts
 
@@ -487,11 +491,10 @@ class HybridSearch:
         state: SearchState,
         given: Sequence[Document],
         keeps: Callable[[Document], bool],
-        given_embeddings: Floats | None = None,
-        *,
+        given_embeddings: Floats | None,
+        show_progress_bar: bool,
         weight: Weight | None = None,
         stay_whole: bool = False,
-        show_progress_bar: bool = False,
     ) -> tuple[SearchState, NDArray[np.bool_], UpdateCounts]:
         """Return the state after a change, which of the N documents before stay (N,), and the counts.
 
@@ -500,24 +503,23 @@ class HybridSearch:
             given: documents to add where they are not kept; those without text are left out.
             keeps: whether a document of the state stays.
             given_embeddings: (G, D) of the given documents, none of which is cut; None: they are encoded.
+            show_progress_bar: show how many passages are encoded.
             weight: another weight, or what to find it from. None: it stays, or is found again from what it was found
                 from.
-            stay_whole: whether documents are not cut from now on: those that were, do not stay.
-            show_progress_bar: show how many passages are encoded.
+            stay_whole: whether documents are not cut from now on. If they were until now, all are replaced.
         """
         kept = np.fromiter(map(keeps, state.documents), np.bool_, len(state.documents))
         if stay_whole and state.passage_words is not None:
-            state = replace(state, passage_words=None, version=new_version())
-            kept &= _is_whole(state)
+            state, kept = replace(state, passage_words=None), np.zeros_like(kept)
         there = {state.documents[place].id for place in np.flatnonzero(kept).tolist()}
         new = [i for i, one in enumerate(given) if one.id not in there and not is_blank(one.full_text)]
         counts = UpdateCounts(encoded=len(new), kept=len(there), dropped=len(kept) - len(there))
         after = state
         if new or counts.dropped:
+            documents = [given[i] for i in new]
             embeddings = None if given_embeddings is None else torch.from_numpy(given_embeddings[new])
-            after = state.changed(
-                kept, self._encode_new(state, kept, [given[i] for i in new], embeddings, show_progress_bar)
-            )
+            encoded = self._encode_new(state, kept, documents, embeddings, show_progress_bar)
+            after = state.changed(kept, documents, *encoded)
         return self._weighted(after, weight), kept, counts
 
     def _encode_new(
@@ -527,8 +529,8 @@ class HybridSearch:
         documents: Sequence[Document],
         given_embeddings: torch.Tensor | None,
         show_progress_bar: bool,
-    ) -> NewDocuments:
-        """Return new documents with their passages and embeddings.
+    ) -> tuple[Passages, Floats]:
+        """Return the P passages of new documents, and their embeddings (P, D).
 
         Args:
             state: before the change. Passages of the documents that it loses are not encoded again.
@@ -540,7 +542,7 @@ class HybridSearch:
         texts = [document.full_text for document in documents]
         if given_embeddings is not None:
             embeddings = self._check_given_embeddings(state, texts, given_embeddings)
-            return NewDocuments(documents, cut_documents(self.model, texts, None), embeddings)
+            return cut_documents(self.model, texts, None), embeddings
         passages = cut_documents(self.model, texts, state.passage_words)
         if state.passage_words is None:
             warn_of_long_ones(self.model, texts)
@@ -564,7 +566,7 @@ class HybridSearch:
                 for text, embedding in zip(part, self._embed("document", part), strict=True):
                     embeddings[places[text]] = embedding
                 bar.update(len(part))
-        return NewDocuments(documents, passages, embeddings)
+        return passages, embeddings
 
     def _check_given_embeddings(
         self, state: SearchState, texts: Sequence[str], given_embeddings: torch.Tensor
@@ -614,11 +616,6 @@ class HybridSearch:
         dtypes = dtype, str(encoded.dtype).removeprefix("torch.")
         return embedding_difference(torch.from_numpy(embeddings[longest]), again, *dtypes)
 
-    def _bm25_of(self, state: SearchState) -> BM25:
-        """Return BM25 of a state, made when it is first needed: by one thread, for which the others wait."""
-        with self._locks.making:
-            return state.words.bm25
-
     def _embed(self, role: Role, texts: Sequence[str]) -> Floats:
         """Return the embeddings (N, D) of N >= 1 queries or documents, whose inner products are the similarities."""
         options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
@@ -635,9 +632,7 @@ class HybridSearch:
         if weight.source != "given" and total and is_old:
             queries = weight.queries or queries_from_documents([document.full_text for document in state.documents])
             embedded = self._embed("query", queries)
-            value = hybrid_weight(
-                self._bm25_of(state), queries, embedded, state.embeddings, weight.share, state.passages
-            )
+            value = hybrid_weight(state.bm25, queries, embedded, state.embeddings, weight.share, state.passages)
             weight = replace(weight, value=value, document_count=total)
             if earlier.document_count and value != earlier.value:
                 logger.warning(
@@ -666,18 +661,6 @@ class HybridSearch:
         """Return which encoder the model encodes documents by; with cosine, lengths do not count."""
         found = EncoderFingerprint.of(self.model, route="document")
         return replace(found, probes=torch.from_numpy(comparable(self.model, found.probes)))
-
-
-class _Locks:
-    """The locks of a search, which belong to its process.
-
-    Attributes:
-        changing: held by the one thread that changes the search; others search meanwhile.
-        making: held by the one thread that makes BM25.
-    """
-
-    def __init__(self) -> None:
-        self.changing, self.making = threading.RLock(), threading.Lock()
 
 
 def _wanted_weight(queries: Any, bm25_weight: float | None) -> Weight | None:
@@ -735,12 +718,6 @@ def _allowed(state: SearchState, among: Collection[Id]) -> NDArray[np.bool_]:
     allowed = np.zeros(len(state.documents), dtype=np.bool_)
     allowed[[state.places[one] for one in _check_ids("among", among) if one in state.places]] = True
     return allowed
-
-
-def _is_whole(state: SearchState) -> NDArray[np.bool_]:
-    """Return (N,) which documents are a passage each, from their first character to the last."""
-    lengths = np.fromiter((len(document.full_text) for document in state.documents), np.int64, len(state.documents))
-    return np.asarray(np.ptp(state.passages.spans[state.passages.first[:-1]], axis=1) == lengths)
 
 
 def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:

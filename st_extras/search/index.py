@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -15,7 +16,7 @@ from functools import cached_property
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.passages import Passages, check_passages
 from st_extras.ranking import Floats
 from st_extras.text.documents import Document
-from st_extras.text.term_weights import BM25_SHARE, WordCounts, check_language, check_share, word_rules
+from st_extras.text.term_weights import BM25, BM25_SHARE, WordCounts, check_language, check_share, word_rules
 
 WeightSource = Literal["given", "queries", "documents"]
 
@@ -36,6 +37,7 @@ _APPLICATION = 0x53544578  # what SQLite's file header says of an index; "STEx"
 _FORMAT = 1
 _ROWS = 10_000  # read at a time
 _REMEDY = "make the index again from its documents"
+_MAKING_BM25 = threading.Lock()
 _SCHEMA = (
     "CREATE TABLE search(version TEXT NOT NULL, encoder TEXT NOT NULL, similarity TEXT NOT NULL, "
     "passage_words INTEGER, language TEXT, word_rules TEXT NOT NULL, bm25_weight REAL NOT NULL, "
@@ -78,20 +80,6 @@ def new_version() -> str:
     return uuid.uuid4().hex
 
 
-class NewDocuments(NamedTuple):
-    """Documents that a change adds.
-
-    Attributes:
-        documents: N of them.
-        passages: which of the P passages each has, in its full text.
-        embeddings: (P, D) of the passages.
-    """
-
-    documents: Sequence[Document]
-    passages: Passages
-    embeddings: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class SearchState:
     """N documents that have text, with P passages, as a search compares them: made anew by each change.
@@ -105,7 +93,6 @@ class SearchState:
         similarity: "cosine" or "dot".
         passage_words: words of a passage; None: documents stay whole.
         weight: of BM25 beside the encoder.
-        word_rules: by which ``words`` were counted: see :func:`~st_extras.text.term_weights.word_rules`.
         version: another one after each change.
     """
 
@@ -117,7 +104,6 @@ class SearchState:
     similarity: str
     passage_words: int | None
     weight: Weight
-    word_rules: str
     version: str = field(default_factory=new_version)
 
     @classmethod
@@ -133,7 +119,7 @@ class SearchState:
         passages = Passages(np.zeros(1, dtype=np.int64), np.empty((0, 2), dtype=np.int32))
         embeddings = np.empty((0, encoder.probes.shape[1]), dtype=np.float32)
         words = WordCounts.of([], language)
-        return cls([], passages, embeddings, words, encoder, similarity, passage_words, weight, word_rules(language))
+        return cls([], passages, embeddings, words, encoder, similarity, passage_words, weight)
 
     @cached_property
     def places(self) -> dict[int | str, int]:
@@ -145,22 +131,37 @@ class SearchState:
         """(P,) whether the embedding is not 0."""
         return np.asarray(self.embeddings.any(axis=1))
 
-    def changed(self, kept: NDArray[np.bool_], new: NewDocuments) -> SearchState:
-        """Return the state with the documents that stay, ``kept`` (N,), and further ones after them."""
+    @property
+    def bm25(self) -> BM25:
+        """BM25 of the documents, made when it is first needed: by one thread, for which the others wait."""
+        with _MAKING_BM25:
+            return self.words.bm25
+
+    def changed(
+        self, kept: NDArray[np.bool_], documents: Sequence[Document], passages: Passages, embeddings: Floats
+    ) -> SearchState:
+        """Return the state with the documents that stay, and further ones after them.
+
+        Args:
+            kept: (N,) which documents stay.
+            documents: M further ones.
+            passages: which of Q passages each of these has, in its full text.
+            embeddings: (Q, D) of these passages.
+        """
         rows = np.flatnonzero(np.repeat(kept, np.diff(self.passages.first)))
-        _, passages = self.passages.kept(rows)
-        embeddings = np.empty((len(rows) + len(new.embeddings), self.embeddings.shape[1]), dtype=np.float32)
-        np.take(self.embeddings, rows, axis=0, out=embeddings[: len(rows)], mode="clip")  # which makes no copy
-        embeddings[len(rows) :] = new.embeddings
+        _, staying = self.passages.kept(rows)
+        all_embeddings = np.empty((len(rows) + len(embeddings), self.embeddings.shape[1]), dtype=np.float32)
+        np.take(self.embeddings, rows, axis=0, out=all_embeddings[: len(rows)], mode="clip")  # which makes no copy
+        all_embeddings[len(rows) :] = embeddings
         return replace(
             self,
-            documents=[self.documents[place] for place in np.flatnonzero(kept).tolist()] + [*new.documents],
+            documents=[self.documents[place] for place in np.flatnonzero(kept).tolist()] + [*documents],
             passages=Passages(
-                np.concatenate([passages.first, len(rows) + new.passages.first[1:]]),
-                np.concatenate([passages.spans, new.passages.spans]),
+                np.concatenate([staying.first, len(rows) + passages.first[1:]]),
+                np.concatenate([staying.spans, passages.spans]),
             ),
-            embeddings=embeddings,
-            words=self.words.changed(kept, [document.full_text for document in new.documents]),
+            embeddings=all_embeddings,
+            words=self.words.changed(kept, [document.full_text for document in documents]),
             version=new_version(),
         )
 
@@ -255,10 +256,10 @@ def check_index_path(path: str | PathLike[str]) -> Path:
     return checked
 
 
-def stored_version(file: sqlite3.Connection) -> tuple[str, str] | None:
-    """Return the version and the word rules of the state that the file holds; None of a new file."""
-    row: tuple[str, str] | None = file.execute("SELECT version, word_rules FROM search").fetchone()
-    return row
+def stored_version(file: sqlite3.Connection) -> str | None:
+    """Return the version of the state that the file holds; None of a new file."""
+    row: tuple[str] | None = file.execute("SELECT version FROM search").fetchone()
+    return None if row is None else row[0]
 
 
 def write_state(file: sqlite3.Connection, state: SearchState) -> None:
@@ -272,12 +273,17 @@ def write_state(file: sqlite3.Connection, state: SearchState) -> None:
 def write_change(file: sqlite3.Connection, before: SearchState, kept: NDArray[np.bool_], after: SearchState) -> None:
     """Write what a change took from a state and added to it.
 
+    All of it, if the file does not hold the earlier state: :func:`read_state` counted its words again.
+
     Args:
-        file: which holds the earlier state.
+        file: from which the earlier state was read.
         before: the earlier state, of N documents.
         kept: (N,) which of them stay.
         after: the new state: what stays, and further documents after it.
     """
+    if stored_version(file) != before.version:
+        write_state(file, after)
+        return
     gone = ((before.documents[place].id,) for place in np.flatnonzero(~kept).tolist())
     file.executemany("DELETE FROM documents WHERE id = ?", gone)
     _insert(file, after, int(kept.sum()), before.words.counts.shape[1])
@@ -321,7 +327,7 @@ def _write_search(file: sqlite3.Connection, state: SearchState) -> None:
         state.similarity,
         state.passage_words,
         state.words.language,
-        state.word_rules,
+        word_rules(state.words.language),
         weight.value,
         weight.source,
         weight.share,
@@ -350,6 +356,9 @@ def open_state(path: Path) -> SearchState:
 def read_state(file: sqlite3.Connection) -> SearchState:
     """Return the state that a file holds.
 
+    If its words were counted by other rules, as by an earlier version of this package or of what stems words, they are
+    counted again, and the state has a version of its own: the next change writes all of it.
+
     Raises:
         sqlite3.DatabaseError: if a value is none that was written.
     """
@@ -377,10 +386,10 @@ def _read_state(file: sqlite3.Connection) -> SearchState:
     if ((starts < 0) | (stops < starts) | (stops > np.repeat(lengths, np.diff(passages.first)))).any():
         raise ValueError("a passage that is not in its document")
     counts = WordCounts(*words, language)
-    if rules != word_rules(language):  # as after an update of this package, or of what stems words
-        counts, rules = WordCounts.of([document.full_text for document in documents], language), word_rules(language)
+    if rules != word_rules(language):
+        counts, version = WordCounts.of([document.full_text for document in documents], language), new_version()
     state = SearchState(
-        documents, passages, embeddings, counts, fingerprint, similarity, passage_words, weight, rules, version
+        documents, passages, embeddings, counts, fingerprint, similarity, passage_words, weight, version
     )
     if len(state.places) != len(documents):
         raise ValueError("an id that stands twice")

@@ -236,7 +236,7 @@ def test_embeddings_that_are_given_leave_documents_whole(still_encoder):
     assert (search.passages, len(search.embeddings) > len(documents)) == (8, True)
     counts = search.update(documents, embeddings=still_encoder.encode_document([*documents.values()]))
     assert (search.passages, len(search.embeddings)) == (None, len(documents))
-    assert (counts.encoded, counts.kept) == (1, len(BEFORE)), "the long one alone was cut"
+    assert (counts.encoded, counts.kept) == (len(documents), 0), "all are whole from now on"
     ordered = {document.id: document.text for document in search.documents}
     expected = HybridSearch(still_encoder, ordered, bm25_weight=0.1, passages=None)
     assert_same(search, expected)
