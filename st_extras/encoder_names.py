@@ -9,7 +9,6 @@ import hashlib
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any
 
 DEMO = "demo"
 """The name of the packaged encoder, unless a folder is called so."""
@@ -36,14 +35,13 @@ def packaged_minilm() -> str:
     return str(folder)
 
 
-def find_encoder(name: str | os.PathLike[str], *, revision: str | None = None, **place: Any) -> str:
+def find_encoder(name: str | os.PathLike[str], *, revision: str | None = None) -> str:
     """Return where to load an encoder from: its folder, or its id on the hub, which is not asked here.
 
     Args:
         name: a folder; "demo", the packaged encoder; or a hub id. That of the packaged encoder stands for the package
             where it is installed, unless a revision is given: the weights are the same.
         revision: as for SentenceTransformer.
-        place: ``cache_folder``, ``token`` and ``local_files_only``, which are not read here.
 
     Raises:
         ImportError: if it is "demo" and the package is not installed.

@@ -22,9 +22,9 @@ def installed(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("installed")
 def test_what_a_name_stands_for():
     for name in ("demo", DEMO_ID, "all-MiniLM-L6-v2"):
-        assert find_encoder(name, token="t") == "packaged"
+        assert find_encoder(name) == "packaged"
     assert find_encoder(DEMO_ID, revision="v1") == DEMO_ID
-    assert find_encoder("org/there", revision="v1", token="t") == "org/there"
+    assert find_encoder("org/there", revision="v1") == "org/there"
     Path("demo").mkdir()
     assert find_encoder("demo") == "demo", "a folder of the user comes first"
     assert find_encoder(Path("demo")) == "demo"

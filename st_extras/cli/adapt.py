@@ -15,8 +15,6 @@ from st_extras.cli.console import print_json, print_line, print_table, shows_bar
 if TYPE_CHECKING:
     from st_extras.adaptation import Adaptation, DomainDetails, TextSummary
 
-_MEASURES = "mean of 1-NN, V-measure and MAP@R"
-
 
 def adapt(
     context: typer.Context,
@@ -119,7 +117,7 @@ def adapt(
         print_json(adapted.as_json() | {"output": str(output)})
         return
     print_choice(adapted, output)
-    for line in _changes(adapted):
+    for line in (*_changes(adapted), _texts_line(adapted)):
         print_line(line)
     if adapted.chosen is not None:
         tried = shlex.join([encoder, str(output)])
@@ -153,23 +151,23 @@ def print_candidates(adapted: Adaptation[Any]) -> None:
 
 
 def _changes(adapted: Adaptation[DomainDetails]) -> list[str]:
-    """Return what the chosen candidate changes, and the texts, a sentence each."""
+    """Return what the chosen candidate changes, a sentence each."""
     chosen, details = adapted.chosen_result, adapted.details
     if chosen is None:
-        return [_texts_line(adapted)]
+        return []
     changes = []
     if details.expected_points is not None:
         low, high = details.expected_points
         changes.append(
-            f"Expected by labels: {low:+.1f} to {high:+.1f} points, as in 8 of 10 cases measured ({_MEASURES})."
+            f"Expected by labels: {low:+.1f} to {high:+.1f} points, as in 8 of 10 cases measured "
+            "(mean of 1-NN, V-measure and MAP@R)."
         )
     if chosen.general is not None and details.general is not None:
         change = f"{chosen.general - details.general:+.1f}"
         if math.isinf(details.max_general_loss):
             change += ", any loss is allowed"
         changes.append(f"General English: {details.general:.1f} -> {chosen.general:.1f} ({change}).")
-    changes.append(f"{details.changed:.0%} of the texts have another nearest neighbour.")
-    return [*changes, _texts_line(adapted)]
+    return [*changes, f"{details.changed:.0%} of the texts have another nearest neighbour."]
 
 
 def _texts_line(adapted: Adaptation[DomainDetails]) -> str:

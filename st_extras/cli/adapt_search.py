@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from st_extras.checks import counted
 from st_extras.cli import options
 from st_extras.cli.adapt import print_candidates, print_choice, texts_used
 from st_extras.cli.console import print_json, print_line, shows_bars
-
-if TYPE_CHECKING:
-    from st_extras.adaptation import Adaptation, SearchDetails
 
 _RULE = (
     "Rule: the first candidate that is not worse than the base model by more than one standard error is chosen. BM25 "
@@ -112,20 +109,24 @@ def adapt_search(
         print_json(adapted.as_json() | {"output": str(output)})
         return
     print_choice(adapted, output)
-    for line in _search_changes(adapted):
-        print_line(line)
-    if adapted.chosen is not None:
+    chosen, details = adapted.chosen_result, adapted.details
+    if chosen is not None:
+        print_line(f"Gain over the base model: {chosen.gain:+.3f} ({adapted.gain_measure}).")
+        print_line(f"{details.changed:.0%} of the queries have another first document.")
+    made = " made from them" if details.made_from_documents else ""
+    print_line(f"Documents: {texts_used(adapted.texts)}; {counted(details.queries, 'query', 'queries')}{made}.")
+    if chosen is not None:
         known = [folder for folder in (retrieval, *documents) if folder and Path(folder, "qrels").is_dir()]
-        examples = output / "searches.md"
-        print_line(f"Before and after, to read: {examples}. Whether it is better, your own judgements show:")
+        searches = output / "searches.md"
+        print_line(f"Before and after, to read: {searches}. Whether it is better, your own judgements show:")
         tried = ["st-extras", "evaluate", encoder, str(output), "--retrieval", known[0] if known else "FOLDER"]
         print_line(shlex.join(tried))
     print_candidates(adapted)
     if adapted.candidates and judged is None:
         print_line(_RULE)
-    if adapted.chosen is not None:
+    if chosen is not None:
         print_line(_BESIDE_BM25)
-    weight = adapted.details.bm25_weight
+    weight = details.bm25_weight
     if weight is not None:
         print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25.")
     elif adapted.texts.used < adapted.texts.read:
@@ -136,22 +137,3 @@ def adapt_search(
     where = shlex.join([str(output), *read])
     by = "" if weight is None else f" --bm25-weight {weight:.4g}"  # without it, search finds the one of all documents
     print_line(f'st-extras search {where} "your query"{by}')
-
-
-def _search_changes(adapted: Adaptation[SearchDetails]) -> list[str]:
-    """Return the gain, what it changes, and the texts, a sentence each."""
-    chosen, details = adapted.chosen_result, adapted.details
-    if chosen is None:
-        return [_documents_line(adapted)]
-    return [
-        f"Gain over the base model: {chosen.gain:+.3f} ({adapted.gain_measure}).",
-        f"{details.changed:.0%} of the queries have another first document.",
-        _documents_line(adapted),
-    ]
-
-
-def _documents_line(adapted: Adaptation[SearchDetails]) -> str:
-    """Return documents and queries in a sentence."""
-    texts, details = adapted.texts, adapted.details
-    made = " made from them" if details.made_from_documents else ""
-    return f"Documents: {texts_used(texts)}; {counted(details.queries, 'query', 'queries')}{made}."

@@ -104,14 +104,6 @@ def threshold_line(moved: MovedThreshold, before: str, after: str) -> str:
     )
 
 
-def print_result(report: dict[str, Any], text: str, *, as_json: bool) -> None:
-    """Print what a command did: ``report`` as JSON, or ``text`` on one line."""
-    if as_json:
-        print_json(report)
-    else:
-        print_line(text)
-
-
 def print_json(report: dict[str, Any]) -> None:
     """Print one JSON object; numbers that are not finite, which JSON does not have, become null."""
     from st_extras.files import finite_json

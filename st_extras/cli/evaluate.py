@@ -12,45 +12,21 @@ import typer
 
 from st_extras.checks import check_interval, counted
 from st_extras.cli import options
-from st_extras.cli.console import (
-    one_line,
-    print_json,
-    print_line,
-    print_table,
-    shows_bars,
-    threshold_line,
-)
+from st_extras.cli.console import one_line, print_json, print_line, print_table, shows_bars, threshold_line
 
 if TYPE_CHECKING:
-    from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
+    from st_extras.evaluation import RetrievalComparison, STSDataset
 
 Models = Iterator[tuple[str, Any]]
 """Names with their encoders, one loaded at a time."""
-Rows = dict[str, dict[str, float]]
-"""Metrics by encoder, with ``difference``, ``low`` and ``high`` of one of them to the first encoder."""
+_DATA = {"labeled": options.LABELS, "retrieval": options.SEARCH, "text": options.TEXT, "sts": options.PAIRS}
+"""The options that name the data, one for each job, and the section of the help that has this job's other options."""
 _OF_INTERVAL = ("difference", "low", "high")
 _INTERVAL = "{low:+.2f} to {high:+.2f}"
 _RANKS_OF = "rank of the first relevant document of"
 """The first column of a table of ranks, the queries; no other table begins so."""
-_OPTIONS = {
-    "labeled": ("text_column", "label_column"),
-    "retrieval": (
-        "judged",
-        "split",
-        "baseline",
-        "index",
-        "language",
-        "passages",
-        "ranks",
-        "query_prompt",
-        "document_prompt",
-    ),
-    "text": ("before", "threshold", "prompt", "column"),
-    "sts": ("sets", "setting"),
-}
-"""The options that name the data, one for each job, and the options that only this job has."""
 _SAMPLED = 2000  # texts of --text, whose pairs are compared
-MEANINGS = {
+_MEANINGS = {
     "knn_accuracy": "share of texts whose nearest neighbour has their label; knn5: the majority of five",
     "v_measure": "agreement of k-means clusters with the labels; _std: over three seeds",
     "map_at_r": "mean average precision among as many neighbours as there are other texts of the label",
@@ -181,43 +157,77 @@ def evaluate(
 
     Example: st-extras evaluate demo adapted --labeled FILE.tsv
     """
+    from st_extras import evaluation
+
     bar = shows_bars(quiet, as_json)
     _check_data(context)
-    models = _load_each(encoder if before is None else [before, *encoder], bar)
-    if retrieval is not None:
+    encoders = encoder if before is None else [before, *encoder]
+    models = _load_each(encoders, bar, query_prompt, document_prompt)
+    if labeled is not None:
+        labels = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
+
+        from st_extras.evaluation.paired import compare_labeled  # below: torch, which takes seconds
+
+        labeled_evaluator = evaluation.LabeledTextEvaluator(labels.texts, labels.labels, show_progress_bar=bar)
+        scores = compare_labeled(labeled_evaluator, models)
+        title = f"{counted(len(labels.texts), 'text')} with {counted(len(set(labels.labels)), 'label')}, x 100"
+        _print_scores(scores, title, "metric", "mean", "texts", as_json)
+        if not as_json:
+            for name, meaning in _MEANINGS.items():
+                print_line(f"{name}: {meaning}")
+    elif retrieval is not None:
         if index is not None and len(encoder) > 1:
             raise ValueError(f"--index needs one encoder, whose documents it keeps, got {len(encoder)}.")
         options.check_index(index)
-        task = _read_task(context, retrieval, judged, split, ranks)
-        _check_row(baseline, encoder)
-        _on_search(
-            _with_prompts(models, query_prompt, document_prompt),
+        if ranks is not None:
+            options.check_replaceable("--ranks", ranks, "an earlier table of ranks", _RANKS_OF.encode())
+        if judged is not None:
+            options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
+            task = evaluation.load_judged(retrieval, judged)
+        else:
+            task = evaluation.load_retrieval(retrieval, split)
+
+        from st_extras.evaluation.retrieval import comparison_rows  # below: torch, which takes seconds
+
+        rows = comparison_rows(encoder)
+        if baseline not in (None, "bm25", *rows):
+            raise ValueError(
+                f"--baseline must be bm25 or one of the rows {', '.join(map(repr, rows))}, got {baseline!r}."
+            )
+        comparison = evaluation.compare_retrieval(
             task,
-            ranks,
-            as_json,
+            models,
             baseline=baseline,
             index=index,
             language=language,
             passages=options.passage_words(passages),
             show_progress_bar=bar,
         )
-    elif labeled is not None:
-        from st_extras.evaluation import load_labeled_texts
-
-        labels = load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
-        _on_labeled(models, labels, bar, as_json)
+        if ranks is not None:
+            _write_ranks(ranks, comparison)
+        queries = counted(len(task.relevant), "query", "queries")
+        title = f"Search x 100, {queries}, {counted(len(task.documents), 'document')}"
+        _print_search(comparison, title, as_json)
+        if ranks is not None and not as_json:
+            print_line(f"{ranks}: the rank of the first relevant document of each query")
     elif text is not None:
         from st_extras.text.corpus import stream_sentences
 
         options.check_column(context, text)
         if threshold is not None:
             check_interval("threshold", threshold, -1, 1)
-            if before is None and len(encoder) == 1:
+            if len(encoders) == 1:
                 raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
         stream = stream_sentences(text, column=column)
         _on_text(models, stream, text, threshold=threshold, prompt=prompt, show_progress_bar=bar, as_json=as_json)
     else:
-        _on_pairs(models, _read_pairs(context, sts, sets, as_json), setting, bar, as_json)
+        pairs = _read_pairs(context, sts, sets, as_json)
+
+        from st_extras.evaluation.paired import compare_sts  # below: torch, which takes seconds
+
+        sts_evaluator = evaluation.STSEvaluator(pairs, setting=setting, show_progress_bar=bar)
+        primary = str(sts_evaluator.primary_metric).removesuffix("_spearman_cosine")
+        _print_scores(compare_sts(sts_evaluator, models), "Spearman x 100", "set", primary, "pairs", as_json)
 
 
 def _check_data(context: typer.Context) -> None:
@@ -226,11 +236,100 @@ def _check_data(context: typer.Context) -> None:
     Raises:
         ValueError: if two do, or an option belongs to another one.
     """
-    data, *others = [name for name in _OPTIONS if options.is_given(context, name)] or ["sts"]
+    data, *others = [name for name in _DATA if options.is_given(context, name)] or ["sts"]
     options.refuse_unread(context, f"does not go with --{data}: score on one of them", *others)
-    for name, belonging in _OPTIONS.items():
+    for name, section in _DATA.items():
         if name != data:
+            parameters = context.command.params
+            belonging = [str(one.name) for one in parameters if getattr(one, "rich_help_panel", "") == section]
             options.refuse_unread(context, f"needs --{name}", *belonging)
+
+
+def _load_each(encoders: Sequence[str], bar: bool, query_prompt: str | None, document_prompt: str | None) -> Models:
+    """Yield each name with its encoder; with progress bars, print whose the next one is."""
+    from st_extras.modules import load
+
+    for name in encoders:
+        model = load(name)
+        options.set_prompts(model, query_prompt, document_prompt)
+        if bar and len(encoders) > 1:
+            print_line(f"Encoding with {name}", to_stderr=True)
+        yield name, model
+
+
+def _read_pairs(context: typer.Context, source: str, names: Sequence[str] | None, as_json: bool) -> list[STSDataset]:
+    """Return STS sets: of the hub, if no data is given, with a line that names the alternatives."""
+    from st_extras.evaluation.sts_data import SEVEN_STS, load_sets
+
+    given = options.is_given(context, "sts") or options.is_given(context, "sets")
+    own = "--labeled FILE, --retrieval FOLDER, --text FILE and --sts FOLDER score on your own data"
+    if not given and not as_json:
+        print_line(f"No data given: seven STS sets of the hub are scored; {own}.", to_stderr=True)
+    try:
+        return load_sets(names or ([options.name_of(source)] if Path(source).is_file() else SEVEN_STS), source)
+    except (OSError, ValueError) as error:
+        if given:
+            raise
+        reason = one_line(error).rstrip(".")
+        raise ValueError(f"The STS sets of the hub could not be read ({reason}): {own}.") from error
+
+
+def _write_ranks(file: Path, comparison: RetrievalComparison) -> None:
+    """Write a table of the queries with the rank of the first relevant document by each row; empty beyond 100."""
+    from st_extras.files import whole_file
+
+    with whole_file(file) as partial, partial.open("w", newline="", encoding="utf8") as table:
+        rows = csv.writer(table, delimiter="\t", lineterminator="\n")
+        rows.writerow([_RANKS_OF, *comparison.ranks])
+        rows.writerows(zip(comparison.queries, *comparison.ranks.values(), strict=True))
+
+
+def _print_search(comparison: RetrievalComparison, title: str, as_json: bool) -> None:
+    """Print a row for each encoder, alone and with BM25, and how far it is from the baseline."""
+    rows = _percent(comparison.rows)
+    if as_json:
+        print_json(rows)
+        return
+    metrics = [name for name in next(iter(rows.values())) if name not in _OF_INTERVAL]
+    change = f"{{difference:+.2f}} ({_INTERVAL})"
+    cells = [[name, *(f"{row[key]:.2f}" for key in metrics), change.format(**row)] for name, row in rows.items()]
+    print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
+
+
+def _print_scores(
+    scores: Mapping[str, Mapping[str, float]], title: str, rows: str, primary: str, drawn: str, as_json: bool
+) -> None:
+    """Print a column for each encoder; of several, with how far each is from the first in the primary metric.
+
+    Args:
+        scores: metrics by encoder, as :func:`~st_extras.evaluation.paired.compare_sts` returns them.
+        title: of the table.
+        rows: what its rows are: "set".
+        primary: the metric that is compared.
+        drawn: what the samples of the interval are drawn from: "pairs".
+        as_json: print one JSON object.
+    """
+    columns = _percent(scores)
+    if as_json:
+        print_json(columns)
+        return
+    first, *others = columns
+    metrics = [name for name in columns[first] if name not in _OF_INTERVAL]
+    cells = [[name, *(f"{row[name]:.2f}" for row in columns.values())] for name in metrics]
+    if others:
+        cells.append(["difference", "", *(f"{columns[name]['difference']:+.2f}" for name in others)])
+        cells.append(["95 % interval", "", *(_INTERVAL.format(**columns[name]) for name in others)])
+    print_table(title, [rows, *columns], cells, justify="right")
+    if others:
+        print_line(f"difference: in {primary}, to {first}; interval: bootstrap over the {drawn}")
+
+
+def _percent(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Return the metrics of each encoder x 100; those of an STS evaluator by the names of the sets."""
+    return {
+        encoder: {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}
+        for encoder, metrics in scores.items()
+    }
 
 
 def _on_text(
@@ -261,7 +360,7 @@ def _on_text(
 
     sample = sample_texts(sentences, _SAMPLED, 42, "text")
     loaded = list(models)
-    queries, origin = None, ""
+    queries, origin = None, None
     if any(has_search_routes(model) for _, model in loaded):
         if prompt is not None:
             raise ValueError("--prompt is not for an encoder with prompts of its own for queries and documents.")
@@ -270,7 +369,7 @@ def _on_text(
         origin = "sentences of the documents" if given is None else "those of the folder"
     pairs = encode_pairs(loaded, sample.texts, queries, prompt=prompt, show_progress_bar=show_progress_bar)
     first, *others = pairs.embeddings
-    cosines, scores, why_not = pairs.cosines(), {}, ""
+    cosines, scores, why_not = pairs.cosines(), {}, None
     moved = {} if threshold is None else pairs.moved_thresholds(threshold)
     if others:
         try:
@@ -278,15 +377,19 @@ def _on_text(
         except ValueError as error:
             why_not = one_line(error)
     if as_json:
-        of_cosines = {
-            name: {n: dict(zip(("cosine", "low", "high"), mark, strict=True)) for n, mark in marks.items()}
-            for name, marks in cosines.items()
+        report = {
+            "texts": len(pairs.texts),
+            "read": sample.read,
+            "queries": None if pairs.queries is None else len(pairs.queries[first]),
+            "queries from": origin,
+            "cosines": {
+                name: {n: dict(zip(("cosine", "low", "high"), mark, strict=True)) for n, mark in marks.items()}
+                for name, marks in cosines.items()
+            },
+            "threshold": {name: asdict(one) for name, one in moved.items()},
+            "label_free": {name: asdict(score) for name, score in scores.items()},
+            "not_compared": why_not,
         }
-        report: dict[str, Any] = {"texts": len(pairs.texts), "read": sample.read, "cosines": of_cosines}
-        report |= {} if pairs.queries is None else {"queries": len(pairs.queries[first]), "queries from": origin}
-        report |= {"threshold": {name: asdict(one) for name, one in moved.items()}} if moved else {}
-        report |= {"label_free": {name: asdict(score) for name, score in scores.items()}} if scores else {}
-        report |= {"not_compared": why_not} if why_not else {}
         print_json(report)
         return
     compared = f"{counted(len(pairs.texts), 'different text')} of {sample.read:,} compared with each other."
@@ -305,142 +408,5 @@ def _on_text(
         rows = [[name, f"{one.gain:+.3f}", f"{one.low:+.3f} to {one.high:+.3f}"] for name, one in scores.items()]
         print_table(f"Label-free score beside {first}, above 0 is better", ["encoder", "score", "95 % interval"], rows)
         print_line("It is no number of points, and only for texts that no encoder here was fitted on.")
-    elif why_not:
+    elif why_not is not None:
         print_line(f"Not compared without labels: {why_not}")
-
-
-def _on_labeled(models: Models, data: LabeledTexts, bar: bool, as_json: bool) -> None:
-    from st_extras.evaluation import LabeledTextEvaluator
-    from st_extras.evaluation.paired import compare_labeled
-
-    found = compare_labeled(LabeledTextEvaluator(data.texts, data.labels, show_progress_bar=bar), models)
-    title = f"{counted(len(data.texts), 'text')} with {counted(len(set(data.labels)), 'label')}, x 100"
-    _print_rows(found, title, "metric", "mean", "texts", as_json)
-    if not as_json:
-        for name, meaning in MEANINGS.items():
-            print_line(f"{name}: {meaning}")
-
-
-def _on_pairs(
-    models: Models, sets: list[STSDataset], setting: Literal["all", "wmean"], bar: bool, as_json: bool
-) -> None:
-    from st_extras.evaluation import STSEvaluator
-    from st_extras.evaluation.paired import compare_sts
-
-    evaluator = STSEvaluator(sets, setting=setting, show_progress_bar=bar)
-    primary = str(evaluator.primary_metric).removesuffix("_spearman_cosine")
-    found = compare_sts(evaluator, models)
-    _print_rows(found, "Spearman x 100", "set", primary, "pairs", as_json)
-
-
-def _read_pairs(context: typer.Context, source: str, names: Sequence[str] | None, as_json: bool) -> list[STSDataset]:
-    """Return STS sets: of the hub, if no data is given, with a line that names the alternatives."""
-    from st_extras.evaluation.sts_data import SEVEN_STS, load_sets
-
-    given = options.is_given(context, "sts") or options.is_given(context, "sets")
-    own = "--labeled FILE, --retrieval FOLDER, --text FILE and --sts FOLDER score on your own data"
-    if not given and not as_json:
-        print_line(f"No data given: seven STS sets of the hub are scored; {own}.", to_stderr=True)
-    try:
-        return load_sets(names or ([options.name_of(source)] if Path(source).is_file() else SEVEN_STS), source)
-    except (OSError, ValueError) as error:
-        if given:
-            raise
-        reason = one_line(error).rstrip(".")
-        raise ValueError(f"The STS sets of the hub could not be read ({reason}): {own}.") from error
-
-
-def _read_task(
-    context: typer.Context, retrieval: str, judged: str | None, split: str | None, ranks: Path | None
-) -> RetrievalTask:
-    """Return the search collection, once it is known that its ranks can be written."""
-    from st_extras.evaluation import load_judged, load_retrieval
-
-    if judged is not None:
-        options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
-    if ranks is not None:
-        options.check_replaceable("--ranks", ranks, "an earlier table of ranks", _RANKS_OF.encode())
-    return load_retrieval(retrieval, split) if judged is None else load_judged(retrieval, judged)
-
-
-def _on_search(models: Models, task: RetrievalTask, ranks: Path | None, as_json: bool, **settings: Any) -> None:
-    """Print a row for each encoder, alone and with BM25, and how far it is from the baseline."""
-    from st_extras.evaluation import compare_retrieval
-
-    found = compare_retrieval(task, models, **settings)
-    if ranks is not None:
-        _write_ranks(ranks, found)
-    rows = {name: percent(row) for name, row in found.rows.items()}
-    if as_json:
-        print_json(rows)
-        return
-    first, *_ = rows
-    metrics = [name for name in rows[first] if name not in _OF_INTERVAL]
-    change = f"{{difference:+.2f}} ({_INTERVAL})"
-    cells = [[name, *(f"{row[key]:.2f}" for key in metrics), change.format(**row)] for name, row in rows.items()]
-    queries = counted(len(task.relevant), "query", "queries")
-    title = f"Search x 100, {queries}, {counted(len(task.documents), 'document')}"
-    print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
-    if ranks is not None:
-        print_line(f"{ranks}: the rank of the first relevant document of each query")
-
-
-def _check_row(baseline: str | None, encoders: Sequence[str]) -> None:
-    """Check that the comparison will have a row of that name, before an encoder is loaded."""
-    from st_extras.evaluation.retrieval import comparison_rows
-
-    rows = comparison_rows(encoders)
-    if baseline is not None and baseline != "bm25" and baseline not in rows:
-        raise ValueError(f"--baseline must be bm25 or one of the rows {', '.join(map(repr, rows))}, got {baseline!r}.")
-
-
-def _with_prompts(models: Models, query_prompt: str | None, document_prompt: str | None) -> Models:
-    """Yield each encoder with these texts before queries and documents."""
-    for name, model in models:
-        options.set_prompts(model, query_prompt, document_prompt)
-        yield name, model
-
-
-def _write_ranks(file: Path, found: RetrievalComparison) -> None:
-    """Write a table of the queries with the rank of the first relevant document by each row; empty beyond 100."""
-    from st_extras.files import whole_file
-
-    with whole_file(file) as partial, partial.open("w", newline="", encoding="utf8") as table:
-        rows = csv.writer(table, delimiter="\t", lineterminator="\n")
-        rows.writerow([_RANKS_OF, *found.ranks])
-        rows.writerows(zip(found.queries, *found.ranks.values(), strict=True))
-
-
-def _load_each(encoders: Sequence[str], bar: bool) -> Models:
-    """Yield each name with its encoder; with progress bars, print whose the next one is."""
-    from st_extras.modules import load
-
-    for name in encoders:
-        model = load(name)
-        if bar and len(encoders) > 1:
-            print_line(f"Encoding with {name}", to_stderr=True)
-        yield name, model
-
-
-def _print_rows(found: Rows, title: str, rows: str, primary: str, drawn: str, as_json: bool) -> None:
-    """Print a column for each encoder; of several, with how far each is from the first in the primary metric."""
-    columns = {name: percent(metrics) for name, metrics in found.items()}
-    if len(columns) == 1:
-        columns = {name: {k: v for k, v in row.items() if k not in _OF_INTERVAL} for name, row in columns.items()}
-    first, *others = columns
-    if as_json:
-        print_json(columns if others else columns[first])
-        return
-    metrics = [name for name in columns[first] if name not in _OF_INTERVAL]
-    cells = [[name, *(f"{row[name]:.2f}" for row in columns.values())] for name in metrics]
-    if others:
-        cells.append(["difference", "", *(f"{columns[name]['difference']:+.2f}" for name in others)])
-        cells.append(["95 % interval", "", *(_INTERVAL.format(**columns[name]) for name in others)])
-    print_table(title, [rows, *columns], cells, justify="right")
-    if others:
-        print_line(f"difference: in {primary}, to {first}; interval: bootstrap over the {drawn}")
-
-
-def percent(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics x 100; those of an STS evaluator by the names of the sets."""
-    return {name.removesuffix("_spearman_cosine"): 100 * value for name, value in metrics.items()}

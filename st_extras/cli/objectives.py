@@ -29,6 +29,11 @@ LOSSES = {
 """The class of each objective, in ``st_extras.losses``."""
 _FURTHER = {"slt-fai": ("base_loss",), "paser": ("kinds", "language", "top_k")}
 """Settings of an objective that its loss does not get as they are: see ``make_loss`` and ``training_rows``."""
+_ELSEWHERE = (
+    *("self", "model", "corpus", "sentences", "generator", "batch_size", "encode_options", "show_progress_bar"),
+    *("frequency_table", "complementary_table", "base_loss"),
+)
+"""Arguments that have an option of their own, or none on the command line."""
 _COUNTED = 100_000  # sentences at most, so that a large corpus does not hold up a training
 
 
@@ -47,17 +52,34 @@ def check_objective(value: str) -> str:
 
 
 def loss_settings(objective: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of an objective from the values of ``--set``, each NAME=VALUE.
+    """Return the settings of an objective, such as ``temperature=0.1`` or ``augmentations=shuffle+dropout``.
+
+    Args:
+        objective: its name, or module:Class.
+        pairs: values of ``--set``, each NAME=VALUE. The value is JSON, or True, False or None; names joined by + are a
+            list, and anything else is text. The loss checks it.
 
     Raises:
-        ValueError: if there is no such class or setting.
+        ValueError: if there is no such class, or a pair is not NAME=VALUE, its name is unknown, given twice or has an
+            option of its own.
     """
     from st_extras.losses.pair_loss import PairLoss, PairOptions
 
-    kind, also = _loss_class(objective), _FURTHER.get(objective, ())
-    if issubclass(kind, PairLoss):
-        also = (*also, *PairOptions.__annotations__)
-    settings = parse_settings("--set", pairs, kind, also=also)
+    loss_class = _loss_class(objective)
+    arguments = inspect.signature(loss_class).parameters.values()
+    known = [one.name for one in arguments if one.name not in _ELSEWHERE and one.kind != one.VAR_KEYWORD]
+    further = [*_FURTHER.get(objective, ())]
+    if issubclass(loss_class, PairLoss):
+        further += PairOptions.__annotations__
+    known += [name for name in further if name not in known]
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in known:
+            raise ValueError(f"--set must be NAME=VALUE with one of {', '.join(known)}, got {shown(pair)}.")
+        if name in settings:
+            raise ValueError(f"--set must give each setting once, got {name!r} twice.")
+        settings[name] = _value(text.strip())
     if "base_loss" in settings:
         bases = tuple(name for name in LOSSES if name not in _FURTHER)
         check_choice("--set base_loss", settings["base_loss"], bases)
@@ -134,40 +156,6 @@ def _loss_class(name: str) -> type[nn.Module]:
     except (ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"objective must name a class that can be imported, got {name!r}: {error}.") from None
     return found
-
-
-def parse_settings(option: str, pairs: Sequence[str], target: Any, *, also: Sequence[str] = ()) -> dict[str, Any]:
-    """Read settings such as ``temperature=0.1`` or ``augmentations=shuffle+dropout``; the target checks their values.
-
-    Args:
-        option: the option that gave them, for messages.
-        pairs: each NAME=VALUE. The value is JSON, or True, False or None; names joined by + are a list, and anything
-            else is text.
-        target: the class or function whose arguments they are.
-        also: further names.
-
-    Raises:
-        ValueError: if a pair is not NAME=VALUE, or its name is unknown, given twice or has an option of its own.
-    """
-    arguments = inspect.signature(target).parameters.values()
-    known = [one.name for one in arguments if one.name not in _ELSEWHERE and one.kind != one.VAR_KEYWORD]
-    known += [name for name in also if name not in known]
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or name not in known:
-            raise ValueError(f"{option} must be NAME=VALUE with one of {', '.join(known)}, got {shown(pair)}.")
-        if name in settings:
-            raise ValueError(f"{option} must give each setting once, got {name!r} twice.")
-        settings[name] = _value(text.strip())
-    return settings
-
-
-_ELSEWHERE = (
-    *("self", "model", "corpus", "sentences", "generator", "batch_size", "encode_options", "show_progress_bar"),
-    *("frequency_table", "complementary_table", "base_loss"),
-)
-"""Arguments that have an option of their own, or none on the command line."""
 
 
 def _value(text: str) -> Any:

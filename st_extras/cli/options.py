@@ -7,7 +7,7 @@ argument as Python has it, which is the option's name.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,10 @@ LABELS = "Labelled texts"
 SEARCH = "Search"
 PAIRS = "Pairs with scores"
 RUNNING = "Running"
-"""Sections of the help, after the most used options, which are in none."""
+"""Sections of the help, after the most used options, which are in none.
+
+Those of ``evaluate`` also show which options go together: see ``_check_data``.
+"""
 
 # ------------------------------------------------------------------------------------------- files in and out
 
@@ -41,26 +44,32 @@ class Command(TyperCommand):
         Raises:
             ValueError: if an output is an input, or a folder with an input in it.
         """
-        given = [(parameter, ctx.params.get(parameter.name or "")) for parameter in self.params]
-        written = [(one, Path(value)) for one, value in given if one.name in WRITTEN and value]
-        outputs = [(one, path) for one, path in written if path.exists()]
-        inputs = [(one, value) for one, value in given if one.name in READ and value]
+        values = [(parameter, ctx.params.get(parameter.name or "")) for parameter in self.params]
+        outputs = [(one, Path(value)) for one, value in values if one.name in WRITTEN and value]
+        inputs = [
+            (one, name)
+            for one, value in values
+            if one.name in READ and value
+            for name in ([value] if isinstance(value, str) else value)
+        ]
         for output, path in outputs:
-            for read, value in inputs:
-                for name in [value] if isinstance(value, str) else value:
-                    if any(place.samefile(path) for place in _places(name)):
-                        raise ValueError(
-                            f"{_shown_name(output)} must not replace what {_shown_name(read)} reads, {name!r}, got "
-                            f"{str(path)!r}: write to another place."
-                        )
+            for read, name in inputs:
+                if path.exists() and any(place.samefile(path) for place in _places(name)):
+                    raise ValueError(
+                        f"{_shown_name(output)} must not replace what {_shown_name(read)} reads, {name!r}, got "
+                        f"{str(path)!r}: write to another place."
+                    )
         return super().invoke(ctx)
 
 
-def _places(name: str) -> Iterator[Path]:
-    """Yield the file or folder of that name, or the files that match it as a pattern, and all folders around them."""
-    places = {Path(name), *(map(Path, glob.glob(name, recursive=True)) if glob.has_magic(name) else ())}
-    found = {place for place in places if place.exists()}
-    yield from found.union(*((*place.absolute().parents, *place.resolve().parents) for place in found))
+def _places(name: str) -> set[Path]:
+    """Return the file or folder of that name, or the files that match it as a pattern, and all folders around them."""
+    matching = glob.glob(name, recursive=True) if glob.has_magic(name) else []
+    places: set[Path] = set()
+    for place in map(Path, (name, *matching)):
+        if place.exists():
+            places |= {place, *place.absolute().parents, *place.resolve().parents}
+    return places
 
 
 def check_replaceable(option: str, path: Path, kind: str, start: bytes) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from st_extras.checks import counted, shown
 from st_extras.cli import objectives, options
-from st_extras.cli.console import print_line, print_result, shows_bars, speaks
+from st_extras.cli.console import print_json, print_line, shows_bars, speaks
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -183,13 +183,15 @@ def train(
         show_progress_bar=shows_bars(quiet, as_json),
         **arguments,
     )
-    report = {"steps": result.steps, "best_step": result.best_step, "curve": [list(point) for point in result.curve]}
+    if as_json:
+        report = {"steps": result.steps, "best_step": result.best_step, "curve": result.curve}
+        print_json(report | {"output": str(output), "seconds": result.seconds})
+        return
     kept = counted(result.steps, "step")
     if result.best is not None:
         kept = f"weights of step {result.best_step} of {result.steps}"
         kept += f" ({result.metric}: {result.curve[0][1]:.4f} before training, {result.best:.4f} at best)"
-    line = f"{kept} in {result.seconds:.0f} s, saved to {output}."
-    print_result(report | {"output": str(output), "seconds": result.seconds}, line, as_json=as_json)
+    print_line(f"{kept} in {result.seconds:.0f} s, saved to {output}.")
 
 
 def trainer_settings(pairs: Sequence[str]) -> dict[str, Any]:

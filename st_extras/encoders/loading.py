@@ -90,11 +90,10 @@ def load_encoder(
         max_seq_length = check_count("max_seq_length", max_seq_length, at_least=3)
     if dtype is not None:
         check_choice("dtype", dtype, get_args(DtypeName))
-        given = {name: value for name, value in (options.get("model_kwargs") or {}).items() if name != "torch_dtype"}
-        options["model_kwargs"] = given | {"dtype": dtype}
+        options["model_kwargs"] = (options.get("model_kwargs") or {}) | {"dtype": dtype}
     if not isinstance(path, str | PathLike):
         raise ValueError(f"path must be a folder or a hub id, got {shown(path)}.")
-    path = find_encoder(path, **_place_of(options))
+    path = find_encoder(path, revision=options.get("revision"))
     options_of_files = {"device": device, **options}
     model = _load_files(path, options_of_files, module_classes or {}, replaces_pooling=pooling is not None)
     name_prompts(model)
@@ -121,8 +120,10 @@ def load_encoder(
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
         check_length(model)
-    elif (longest := _most_positions(model) or 0) < (model.max_seq_length or 0) and longest:
-        model.max_seq_length = longest  # RoBERTa's, as the library counts them
+    else:
+        longest = _most_positions(model)
+        if longest is not None and longest < (model.max_seq_length or 0):
+            model.max_seq_length = longest  # RoBERTa's, as the library counts them
     return model
 
 
@@ -133,9 +134,13 @@ def _load_files(
     folder = Path(path)
     if not replaces_pooling:
         _check_model_kind(path, options)
-    _check_complete(folder)
     if folder.is_file():
         raise ValueError(f"{path!r} is a file: give the encoder's folder or hub id.")
+    if (folder / "config_sentence_transformers.json").is_file() and not (folder / "modules.json").is_file():
+        raise ValueError(  # the pooling would be guessed, and what follows it lost
+            f"{path!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names the "
+            "pooling, is not: save the model again."
+        )
     try:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)  # weights that no file has, such as an unused pooler's
@@ -213,19 +218,6 @@ def _place_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: options[name] for name in ("token", "cache_folder", "revision", "local_files_only") if name in options
     }
-
-
-def _check_complete(folder: Path) -> None:
-    """Refuse the folder of a model that was not saved whole: its pooling would be guessed, and what follows it lost.
-
-    Raises:
-        ValueError: if modules.json, which is written last, is not there beside the model's configuration.
-    """
-    if (folder / "config_sentence_transformers.json").is_file() and not (folder / "modules.json").is_file():
-        raise ValueError(
-            f"{str(folder)!r} is incomplete: config_sentence_transformers.json is there and modules.json, which names "
-            "the pooling, is not: save the model again."
-        )
 
 
 def _check_pooling(model: SentenceTransformer, path: str) -> None:

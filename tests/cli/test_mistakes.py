@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from st_extras import losses
-from st_extras.cli.objectives import parse_settings
+from st_extras.cli.objectives import loss_settings
 from tests.cli.commands import COMMANDS, options, types
 from tests.cli.conftest import shown
 
@@ -94,7 +93,7 @@ def test_a_number_out_of_range(assert_refused, value):
     ],
 )
 def test_the_value_of_a_setting(written, value):
-    read = parse_settings("--set", [f"augmentations={written}"], losses.SimCSELoss)["augmentations"]
+    read = loss_settings("simcse", [f"augmentations={written}"])["augmentations"]
     assert (read, type(read)) == (value, type(value))
 
 
@@ -110,6 +109,16 @@ def test_a_mistake_before_the_text_is_read(assert_refused, monkeypatch, line):
 
     monkeypatch.setattr("st_extras.text.corpus.stream_sentences", read)
     assert_refused(tuple(shlex.split(line)), BEFORE_THE_TEXT_IS_READ[line])
+
+
+def test_every_option_of_evaluate_is_refused_with_other_data(assert_refused):
+    """In which section of the help it stands decides: one in no such section would be ignored."""
+    for name, option in options():
+        if name == "evaluate" and option.name not in ("labeled", "retrieval", "text", "sts", "quiet", "as_json"):
+            other = ("--labeled", "TSV") if option.name in ("sets", "setting") else ("--sts", "STS")
+            value = "1" if types(name)[option.name] & {int, float} else "all" if option.name == "setting" else "english"
+            spelled = max(option.opts, key=len)
+            assert_refused(("evaluate", "ENC", *other, spelled, value), f"{spelled} needs --")
 
 
 FILES_FIRST = {

@@ -265,7 +265,7 @@ def calls(run, monkeypatch):
     monkeypatch.setattr("st_extras.encoder_names.find_encoder", lambda name, **_: name)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     on("datasets:disable_progress_bars")
-    for module in ("adapt", "adapt_search", "demo", "evaluate", "search", "console"):
+    for module in ("adapt", "adapt_search", "demo", "evaluate", "search", "train"):
         on(f"st_extras.cli.{module}:print_json")
     # text
     on("st_extras.text.corpus:stream_sentences", TEXT)

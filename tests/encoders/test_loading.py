@@ -302,10 +302,12 @@ def test_options_reach_the_library(tmp_path, load):
 
 def test_where_the_files_are_is_asked_with_the_place(tmp_path, monkeypatch):
     recorder = Recorder(monkeypatch)
-    recorder.on("st_extras.encoders.loading:find_encoder")
+    recorder.on("st_extras.encoders.loading:find_encoder", "st_extras.encoders.loading:load_file_path")
     build_encoder(tmp_path).save(str(tmp_path / "saved"))
-    load_encoder(str(tmp_path / "saved"), cache_folder=str(tmp_path), local_files_only=True, truncate_dim=8)
-    assert recorder.one("find_encoder")["place"] == {"cache_folder": str(tmp_path), "local_files_only": True}
+    place = {"cache_folder": str(tmp_path), "local_files_only": True, "revision": "main"}
+    load_encoder(str(tmp_path / "saved"), truncate_dim=8, **place)
+    assert recorder.one("find_encoder")["revision"] == "main"
+    assert [{name: call[name] for name in place} for call in recorder.calls["load_file_path"]] == [place, place]
 
 
 @pytest.mark.parametrize("load", LOADERS)
