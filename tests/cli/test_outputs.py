@@ -30,6 +30,7 @@ def data(run, monkeypatch):
     write(Path("mine/queries.txt"), "a cat\n")
     Path("link.tsv").symlink_to("judged.tsv")
     Path("link").symlink_to("mine")
+    Path("enc-link").symlink_to("mine/enc")
     os.link("judged.tsv", "hard.tsv")
     monkeypatch.setattr("st_extras.encoders.load_encoder", lambda path, **_: pytest.fail(f"loaded {path}"))
 
@@ -48,6 +49,7 @@ INPUTS = {
     ("search", "ENC", "docs.jsonl", "--queries", "mine/queries.txt", "--index", "mine"): "--queries",
     ("adapt", "mine/enc", "texts", "-o", "mine/enc", "--overwrite"): "ENCODER",
     ("adapt", "mine/enc", "texts", "-o", "link", "--overwrite"): "ENCODER",
+    ("adapt", "enc-link", "texts", "-o", "mine", "--overwrite"): "ENCODER",
     ("adapt", "ENC", "docs.jsonl", "texts", "-o", "texts", "--overwrite"): "TEXT",
     ("adapt", "ENC", "texts/**", "-o", "texts", "--overwrite"): "TEXT",
     ("adapt", "ENC", "texts", "-o", "notes.tsv", "--labeled", "notes.tsv"): "--labeled",
