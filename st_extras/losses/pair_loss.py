@@ -225,7 +225,9 @@ class PairLoss(nn.Module, ABC):
             positives: (B, D), of this process.
             other_negatives: number of negatives that are not candidates: noise, adversaries.
         """
-        candidates, offset = gather_rows(positives, self.gather_across_devices)
+        candidates, offset = positives, 0
+        if self.gather_across_devices:
+            candidates, offset = gather_rows(positives, across_devices=True)
         self.checks.check_negatives(other_negatives + len(candidates) - 1)
         return candidates, offset
 
