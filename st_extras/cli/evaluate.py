@@ -407,6 +407,6 @@ def _on_text(
     if scores:
         rows = [[name, f"{one.gain:+.3f}", f"{one.low:+.3f} to {one.high:+.3f}"] for name, one in scores.items()]
         print_table(f"Label-free score beside {first}, above 0 is better", ["encoder", "score", "95 % interval"], rows)
-        print_line("It is no number of points, and only for texts that no encoder here was fitted on.")
+        print_line("The score is not in points. It holds only for texts that no encoder here was fitted on.")
     elif why_not is not None:
         print_line(f"Not compared without labels: {why_not}")

@@ -173,7 +173,7 @@ def _identified(
 
     Args:
         tables: with the columns text, title and id.
-        kind: what they are, for messages.
+        kind: "document" or "query", for messages.
         require_ids: refuse rows without ids.
         of_files: their ids become text, and their texts are stripped.
 

@@ -46,7 +46,7 @@ class Column:
         usual: names that it may have, the first that exists is read; neither case nor space around a name matters.
         given: its name, if the user gave one: no other is read.
         remedy: what to do if a table lacks it, for messages.
-        optional_up_to: a table of at most so many columns may lack it: -1 none, ``math.inf`` any.
+        optional_up_to: a table with this many columns or fewer may lack it; -1: no table may, ``math.inf``: each may.
     """
 
     usual: Sequence[str] = ()
