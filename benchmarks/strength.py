@@ -27,12 +27,12 @@ from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, bfloat16, encode
 from benchmarks.records import run_once
 from benchmarks.studies import TRANSFORMS, Options, chosen
 from st_extras.adaptation.domain import FOLDS, MOST, compute_candidates
+from st_extras.correlation import spearman_of_pairs
 from st_extras.evaluation import LabelFreeComparison, load_labeled_texts
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.linear import Affine
 from st_extras.samples import graded_pairs, graded_spearman
-from st_extras.spearman import spearman_of_pairs
 
 SEED = 42  # of adapt, by default
 PAIRS = 20  # of each label, to damage an encoder with

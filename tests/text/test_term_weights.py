@@ -195,15 +195,6 @@ def test_a_language_needs_a_package_that_is_named(monkeypatch):
         BM25(["cat"], "danish")
 
 
-def test_it_is_what_bm25s_finds():
-    bm25s = pytest.importorskip("bm25s")
-    index = bm25s.BM25()
-    documents = [search_words(text, singles=True) for text in TEXTS]
-    index.index(documents, show_progress=False)
-    expected = [index.get_scores(search_words(query)) for query in ("the cat", "ran home ran")]
-    np.testing.assert_allclose(BM25(TEXTS).scores(["the cat", "ran home ran"]), expected, rtol=1e-6)
-
-
 def test_stop_words_are_read_without_the_package(monkeypatch):
     """It imports jax, if that is installed, which takes most of a GPU's memory."""
     code = "import sys; from st_extras.text.term_weights import BM25; BM25(['the cats'], 'english'); "
