@@ -1,4 +1,4 @@
-"""The table of the strength study: what the transform that ``adapt`` chooses gains and loses."""
+"""Tables of the strength studies: what the transform that ``adapt`` chooses gains and loses, from how many texts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from benchmarks.records import records
 from benchmarks.tables.render import Table, of_texts
 
+FEW = (200, 300, 500, 1000, 2000, 4000, 12_000)
+"""Numbers of texts of the study few_texts."""
 STRENGTHS = ("slight", "gentle", "medium", "white")
 SHOWN = {
     "minilm": "all-MiniLM-L6-v2",
@@ -17,6 +19,7 @@ SHOWN = {
     "damaged76": "all-MiniLM-L6-v2, damaged",
     "layers5": "its first 5 layers",
     "layers3": "its first 3 layers",
+    "layers3-cls": "its first 3 layers, [CLS] pooling",
     "smollm2-plain": "SmolLM2-135M-Instruct",
     "gemma3-plain": "Gemma 3 270M",
 }
@@ -96,6 +99,34 @@ def strengths_table() -> Table:
             for name, rule in rules.items()
         }
     return of_texts("encoder", rows)
+
+
+def gains_by_count(encoder: str, domain: str) -> dict[int, list[float]]:
+    """Return what ``adapt`` gains by labels in each draw of so many texts; the largest number is that of all texts."""
+    found: dict[int, list[float]] = {}
+    for cell in records("few_texts"):
+        if (cell["encoder"], cell["domain"]) == (encoder, domain):
+            found.setdefault(cell["fitted"], []).append(gained(cell, by_default(cell)))
+    return dict(sorted(found.items()))
+
+
+def few_texts_table() -> Table:
+    """Return the table of gains by the number of texts: mean over domains and draws, and the lowest of them."""
+    titles = {one: SHOWN.get(one, one) for one in ("minilm", "mpnet", "layers3", "layers3-cls")}
+    rows: dict[str, dict[str, str]] = {}
+    found = records("few_texts")
+    for count in FEW:
+        row = rows.setdefault(f"{count:,}", {})
+        for encoder, title in titles.items():
+            cells = [one for one in found if (one["encoder"], _drawn(one)) == (encoder, count)]
+            if gains := [gained(one, by_default(one)) for one in cells]:
+                row[title] = f"{statistics.mean(gains):+.1f} ({min(gains):+.1f})"
+    return of_texts("texts", rows)
+
+
+def _drawn(cell: Cell) -> int:
+    """Return how many texts were asked for: all of a domain that has fewer than 12,000 stand for 12,000."""
+    return int(cell["run"].split("-")[-2])
 
 
 def points_per_gain() -> tuple[float, float]:

@@ -220,6 +220,26 @@ def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch, least, rea
     np.testing.assert_array_equal(saved(tmp_path / "out").encode(SENTENCES), still_encoder.encode(SENTENCES))
 
 
+@pytest.mark.usefixtures("few_general_pairs")
+def test_two_hundred_different_texts_are_enough(still_encoder, tmp_path):
+    for number, (texts, reason) in enumerate(
+        [
+            (TEXTS[:200], None),
+            (TEXTS[:199], "200 different texts are needed, got 199."),
+            ([*TEXTS[:199], TEXTS[0].upper()], "200 different texts are needed, got 199 but for numbers and case."),
+            (
+                [chr(0x4E00 + 3 * k) * 4 for k in range(300)],
+                "only 0% of the texts have a neighbour that embeddings and",
+            ),
+        ]
+    ):
+        found = run(still_encoder, texts, tmp_path / str(number))
+        left = found.reason.startswith("Left unchanged: ")
+        assert reason is None or (left and found.reason.removeprefix("Left unchanged: ").startswith(reason)), found
+        assert (reason is None) == bool(found.candidates)
+    assert not (tmp_path / "1" / "neighbors.md").exists()
+
+
 def test_settings_and_labelled_texts_of_the_corpus(encoder, tmp_path):
     for name, options in {
         "max_general_loss": {"max_general_loss": -1},
