@@ -85,11 +85,14 @@ class Table:
     may_guess_text: bool = False
     hint: str = ""
 
-    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rows(self, *, with_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the place of each row, and what it holds in the columns, by their keys.
 
         A line of a text file or a string in .jsonl is a row of the first of them alone. An optional column that does
         not exist is left out.
+
+        Args:
+            with_others: whether the key "others" holds a dict of what stands in all other columns, by their names.
 
         Raises:
             ValueError: if a required column does not exist or is there twice, or the file cannot be read.
@@ -102,7 +105,11 @@ class Table:
             if tuple(row) != names:
                 chosen = self._choose(self.name if names is None else where, row)
                 names = tuple(row)
-            yield where, {key: row[name] for key, name in chosen.items()}
+            values = {key: row[name] for key, name in chosen.items()}
+            if with_others:
+                read = set(chosen.values())
+                values["others"] = {name: value for name, value in row.items() if name not in read}
+            yield where, values
 
     def _choose(self, where: str, row: Mapping[str, Any]) -> dict[str, str]:
         """Return the name of each column that is read, by its key; messages begin with ``where``."""

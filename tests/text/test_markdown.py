@@ -62,7 +62,8 @@ def test_title_and_text_of_a_markdown_file(tmp_path, content, title, text):
     path.write_bytes(content.encode())
     if text is None:
         text = content.strip()
-    assert read_documents(path) == [(str(path), title, text)]
+    (read,) = read_documents(path)
+    assert (read.id, read.title, read.text) == (str(path), title, text)
     assert read_sentences(path) == [f"{title} {text}".strip()]
 
 
@@ -83,7 +84,8 @@ def test_title_and_text_of_a_markdown_file(tmp_path, content, title, text):
 )
 def test_the_id_of_the_front_matter_is_text_else_the_path_is(tmp_path, id, wanted):
     path = write(tmp_path / "a.md", FRONT.format(id=id, title="Cards", body="about"))
-    assert read_documents(path) == [(wanted or str(path), "Cards", "about")]
+    (read,) = read_documents(path)
+    assert (read.id, read.title, read.text) == (wanted or str(path), "Cards", "about")
 
 
 def test_an_id_that_two_files_have_is_refused(tmp_path):
