@@ -139,6 +139,7 @@ BERLIN = datetime(2024, 5, 1, 10, tzinfo=ZoneInfo("Europe/Berlin"))
         *(("card", "card"), (7, 7), (0.5, 0.5), (True, True), (date(2024, 5, 1), date(2024, 5, 1)), (BERLIN, BERLIN)),
         *((np.str_("card"), "card"), (np.int64(7), 7), (np.float32(0.5), 0.5), (np.bool_(True), True)),
         *((Decimal("0.5"), 0.5), (pd.Timestamp(BERLIN), BERLIN), (np.datetime64("2024-05-01"), datetime(2024, 5, 1))),
+        *((["lost", "stolen"], "lost, stolen"), (("lost",), "lost"), ([], None)),
         *((value, None) for value in (None, math.nan, np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT"))),
     ],
     ids=repr,
@@ -152,7 +153,7 @@ def test_metadata_holds_scalars_of_python(given, wanted):
 
 
 def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
-    fields = {"product": "card", "tags": ["a"], "metadata": {"url": "/a", "parents": {}}, 3: "x", "": "y"}
+    fields = {"product": "card", "tags": [1], "metadata": {"url": "/a", "parents": {}}, 3: "x", "": "y"}
     found = as_documents([{"id": number, "title": "Cards", "text": "one"} | fields for number in range(3)])
     assert [one.metadata for one in found] == [{"product": "card", "3": "x", "url": "/a"}] * 3
     (record,) = caplog.records
