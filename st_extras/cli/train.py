@@ -12,7 +12,7 @@ import typer
 
 from st_extras.checks import counted, shown
 from st_extras.cli import objectives, options
-from st_extras.cli.console import print_json, print_line, shows_bars, speaks
+from st_extras.cli.console import named_step, print_json, print_line, shows_bars, speaks
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -166,23 +166,26 @@ def train(
     rows = objectives.training_rows(objective, settings, model, sentences, seed)
     if not as_json:
         _print_before(sentences, model, chooses=dev is not None)
-    result = train_encoder(
-        model,
-        lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
-        rows,
-        output,
-        evaluator=None if pairs is None else STSEvaluator([pairs]),
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        max_steps=max_steps,
-        eval_steps=eval_steps,
-        seed=seed,
-        no_duplicates=objective != "paser",
-        resume=resume,
-        overwrite=overwrite,
-        show_progress_bar=shows_bars(quiet, as_json),
-        **arguments,
-    )
+    options_given = [f"--set {pair}" for pair in set_ or ()] + [f"--trainer {pair}" for pair in trainer or ()]
+    step = " and ".join([f"training with objective {objective!r}", *options_given])
+    with named_step(step), objectives.named_loss(objective):
+        result = train_encoder(
+            model,
+            lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
+            rows,
+            output,
+            evaluator=None if pairs is None else STSEvaluator([pairs]),
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            max_steps=max_steps,
+            eval_steps=eval_steps,
+            seed=seed,
+            no_duplicates=objective != "paser",
+            resume=resume,
+            overwrite=overwrite,
+            show_progress_bar=shows_bars(quiet, as_json),
+            **arguments,
+        )
     if as_json:
         report = {"steps": result.steps, "best_step": result.best_step, "curve": result.curve}
         print_json(report | {"output": str(output), "seconds": result.seconds})
