@@ -4,13 +4,16 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -215,6 +218,28 @@ def test_a_loss_without_a_result_names_what_was_done(run):
 def test_steps_of_the_trainer_are_positive(assert_refused, name, value):
     words = ("train", "simcse", "ENC", "TEXT", "-o", "out", "--trainer", f"{name}={value}")
     assert_refused(words, rf"^Error: {name} must be .*, got {value}")
+
+
+def test_a_later_command_of_the_process_finds_everything_as_it_was(run):
+    """Else it would end in "Interrupted." where the process is terminated."""
+    state = [signal.getsignal(signal.SIGTERM), datasets.are_progress_bars_disabled(), torch.get_num_threads()]
+    for words, code in ((("--quiet",), 0), (("--trainer", "lora=8", "--quiet"), 0), (("--set", "temperature=0"), 2)):
+        assert run("train", "simcse", "ENC", "TEXT", "-o", "out", "--batch-size", 4, "--overwrite", *words)[0] == code
+        assert [
+            signal.getsignal(signal.SIGTERM),
+            datasets.are_progress_bars_disabled(),
+            torch.get_num_threads(),
+        ] == state
+
+
+@pytest.mark.parametrize("words", [("--quiet",), ("--json",), ()])
+def test_quiet_shows_no_bar(run, words):
+    _, _, err = run("train", "simcse", "ENC", "TEXT", "-o", "out", "--batch-size", 4, *words)
+    assert ("Computing widget examples" in err) == (not words)
+    assert (
+        words == ()
+        or [line for line in err.splitlines() if "Loading weights" not in line and "shards" not in line] == []
+    )
 
 
 TERMINATE = """
