@@ -43,7 +43,7 @@ def scores(row: Row, found: list[dict[str, Any]], *, without_dev: bool = False) 
     for record in found:
         if record["method"] != row.method or "failed" in record:
             continue
-        part = record["post_processing"].get(row.after, {}) if row.after else record
+        part = record.get("post_processing", {}).get(row.after, {}) if row.after else record
         if without_dev:
             part = part.get("without_dev", {})
         value = part.get("average_wmean" if row.setting == "wmean" else "average")
