@@ -26,12 +26,12 @@ from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, bfloat16, encode
 from benchmarks.records import run_once
 from benchmarks.studies import TRANSFORMS, Options, chosen
 from st_extras.adaptation import CANDIDATES
+from st_extras.correlation import spearman_of_pairs
 from st_extras.evaluation import LabelFreeComparison, load_labeled_texts
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import graded_pairs, graded_spearman
-from st_extras.spearman import spearman_of_pairs
 from st_extras.text.term_weights import character_tfidf
 
 SEED = 42  # of adapt, by default

@@ -43,6 +43,7 @@ from st_extras.adaptation.run import (
 )
 from st_extras.checks import check_choice, check_interval, check_not_negative, shown
 from st_extras.citations import CITATIONS
+from st_extras.correlation import spearman_of_pairs
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset, without_labeled
 from st_extras.evaluation.geometry import mean_cosine, moved_threshold, unrelated_cosines
@@ -52,7 +53,6 @@ from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.linear import Affine, add_linear
 from st_extras.modules.neighbor_directions import NeighborDirections, TooFewDifferentError, neighbor_directions
 from st_extras.samples import graded_pairs
-from st_extras.spearman import spearman_of_pairs
 from st_extras.text.corpus import FEWEST_WITH_LETTERS, share_with_letters
 from st_extras.text.term_weights import character_tfidf, near_duplicate_share
 

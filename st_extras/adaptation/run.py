@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from st_extras.encoders.structure import check_known, keep_modes
 from st_extras.evaluation.label_free import FEWEST
 from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
-from st_extras.text.corpus import distinct_sample, is_blank, iterate_sentences
+from st_extras.text.corpus import different_texts, distinct_sample, is_blank, iterate_sentences
 
 FEWEST_TEXTS = 5 * FEWEST
 """An encoder is left unchanged with fewer different texts: a fifth of them is held out."""
@@ -215,18 +216,22 @@ class AdaptationRun:
         device = torch.device("cpu") if self.model.device.type == "mps" else self.model.device
         encoded = [torch.zeros(0, 0, dtype=torch.float64, device=device)]
         hidden = not self.options.show_progress_bar
-        with tqdm(total=len(texts), unit=" texts", desc=label, disable=hidden) as bar:
-            for first in range(0, len(texts), PART):
+        different, places = different_texts(texts)
+        with tqdm(total=len(different), unit=" texts", desc=label, disable=hidden) as bar:
+            for first in range(0, len(different), PART):
                 if time.perf_counter() > deadline:
                     break
-                chunk = list(texts[first : first + PART])
+                chunk = different[first : first + PART]
                 embeddings = encode(
                     chunk, batch_size=self.options.batch_size, convert_to_tensor=True, show_progress_bar=False
                 )
                 check_finite_embeddings(embeddings, chunk, first)
                 encoded.append(embeddings.to(device).double())
                 bar.update(len(chunk))
-        return torch.cat(encoded[1:] or encoded)
+        embeddings = torch.cat(encoded[1:] or encoded)
+        if len(different) == len(texts):
+            return embeddings
+        return embeddings[list(takewhile(lambda place: place < len(embeddings), places))]
 
     def encode_sample(self, texts: Sequence[str], fewest: int, label: str, *, role: Role | None = None) -> Tensor:
         """Return (n, D) embeddings of the texts that can be encoded in 60 % of the run's time; see :meth:`encode`.

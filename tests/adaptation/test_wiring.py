@@ -14,11 +14,11 @@ from st_extras.adaptation import CANDIDATES, AdaptationOptions, adapt
 from st_extras.adaptation.domain import STRENGTHS
 from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.run import sample_texts
+from st_extras.correlation import spearman_of_pairs
 from st_extras.evaluation import LabelFreeComparison, label_scores
 from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import graded_pairs
-from st_extras.spearman import spearman_of_pairs
 from st_extras.text.term_weights import character_tfidf, near_duplicate_share
 from tests.adaptation.texts import DEV, TEXTS, quiet, topical
 

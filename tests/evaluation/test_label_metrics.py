@@ -36,9 +36,8 @@ def uneven(count: int, seed: int) -> Tensor:
 
 
 def tied(seed: int, count: int = 40) -> Data:
-    """Rows of -1, 0 and 1, where most cosines stand several times, some with and some without the label."""
-    rows = torch.randint(-1, 2, (count, 3), generator=generator(seed)).double()
-    rows[rows.abs().sum(dim=1) == 0] = 1.0
+    """Twelve embeddings, most of which stand several times, some with and some without the label."""
+    rows = draw(12, 6, seed=seed)[torch.randint(12, (count,), generator=generator(seed))].double()
     return torch.nn.functional.normalize(rows), uneven(count, seed)
 
 
@@ -53,7 +52,8 @@ def smooth(seed: int, count: int = 60) -> Data:
 def ranked(x: Tensor, labels: Tensor, i: int) -> list[int]:
     """The labels of the neighbours of text i, nearest first; of equally near ones, those with another label first."""
     others = [j for j in range(len(x)) if j != i]
-    key = {j: (-round(cosine(x[i], x[j]), 7), int(labels[j]) == int(labels[i])) for j in others}
+    found = {tuple(row): cosine(x[i], row) for row in x.tolist()}  # the same number for equal embeddings
+    key = {j: (-found[tuple(x[j].tolist())], int(labels[j]) == int(labels[i])) for j in others}
     return [int(labels[j]) for j in sorted(others, key=key.__getitem__)]
 
 
