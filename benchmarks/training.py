@@ -43,8 +43,8 @@ from benchmarks.repal import run_after
 from benchmarks.studies import Options, chosen, methods_needed, study_cells
 from benchmarks.texts import corpus_sentences, scored_sets, sts_sentences
 from benchmarks.word_baselines import fitted_baseline
+from st_extras.correlation import spearman
 from st_extras.evaluation import STSDataset, STSEvaluator
-from st_extras.spearman import spearman
 from st_extras.training import TrainingRun, train_encoder
 from st_extras.training.checkpoints import read_record
 from st_extras.training.processes import launched_rank
@@ -401,7 +401,7 @@ def scores_of(
         kept = np.flatnonzero(~shared_pairs(pairs, dev))
         golds = np.asarray(pairs.scores)[kept]
         if len(set(golds.tolist())) > 1:
-            new[pairs.name] = 100 * spearman(found[kept], golds)
+            new[pairs.name] = 100 * float(spearman(found[kept], golds))
     without = {"without_dev": new | {"average": statistics.mean(new.values())}} if len(new) == len(sets) else {}
     dev_score = scores[f"{dev.name}_spearman_cosine"]
     return {"dev": dev_score, "scores": sets, "average": statistics.mean(sets.values()), **without}
