@@ -278,7 +278,7 @@ def _as_scalar(value: Any, where: str) -> Scalar | None:
         return value  # type: ignore[no-any-return]
     if type(value).__name__ in ("bool", "bool_", "datetime64"):  # of numpy
         value = value.astype("datetime64[us]").item() if type(value).__name__ == "datetime64" else bool(value)
-        return float("nan") if value is None else value  # type: ignore[no-any-return]
+        return float("nan") if value is None else value
     if isinstance(value, datetime):  # pandas' has nanoseconds, and NaT is one too
         if value != value:
             return float("nan")
