@@ -2,7 +2,8 @@
 
 The bound is what one in so many pairs of a query and an unrelated document exceeds. Sentences of the documents stand
 for queries, of other documents for each seed. Of each judged query it counts whether the first hit, where it is
-relevant, passes; and whether none of ten hits passes once all relevant documents are removed. The judgements only score.
+relevant, passes; and whether none of ten hits passes once all relevant documents are removed. The judgements only
+score.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from st_extras.text.tables import (
     dataset_table,
     open_tables,
     text_columns,
+    warn_of_faults,
 )
 
 logger = logging.getLogger(__name__)
@@ -147,7 +148,9 @@ def read_documents(
     Returns:
         N documents, their texts stripped. An id is text: that of the column ``_id``, otherwise of corpus-id,
         document_id, doc_id, docid, docno, pid or ``id``; that of a .md file is its path, unless its front matter has
-        one. Empty documents are left out; the log has their number, if they have ids.
+        one. Further columns and front matter are metadata, see :func:`as_metadata`; empty cells are left out, and those
+        of .csv and .tsv files and dates of YAML are texts. Empty documents are left out; the log has their number, if
+        they have ids.
 
     Raises:
         ValueError: as for ``stream_sentences``; or if an id stands twice, is missing where others have one, or is
@@ -227,9 +230,16 @@ def _identified(
         if identity in known:
             raise ValueError(f"{where}: the id {shown(identity)} stands twice.")
         known.add(identity)
-        metadata, others = as_metadata(row["others"], where)
-        dropped |= dict.fromkeys(others)
+        others = row["others"]
+        if of_files:  # pandas writes a column of row numbers without a name
+            others = {name: value for name, value in others.items() if str(name).strip()}
+        metadata, dropped_here = as_metadata(others, where)
+        if of_files:  # an empty cell
+            metadata = {name: value for name, value in metadata.items() if value != "" and not str(value).isspace()}
+        dropped |= dict.fromkeys(dropped_here)
         found.append(Document(identity, title, text, metadata))
+    warn_of_faults(tables)
+    dropped = {name: None for table in tables for name in table.left_out.columns} | dropped
     if dropped and kind == "document":
         logger.warning(
             "%s: left out of the metadata, which holds texts, numbers, truth values and dates alone: %s.",
@@ -242,9 +252,10 @@ def _identified(
 def as_metadata(fields: Mapping[Any, Any], where: str) -> tuple[dict[str, Scalar], list[str]]:
     """Return the fields that a document keeps beside its text, and the names of those that it cannot keep.
 
-    It keeps str, int, float, bool, date and datetime. Values of numpy and pandas become these, and a Decimal a float;
-    None, NaN, NaT and NA are as if the field were absent. The fields of a dict under "metadata" count as the document's
-    own. Lists, dicts, bytes, images and the like cannot be kept.
+    It keeps str, int, float, bool, date and datetime. Values of numpy and pandas become these, and a Decimal a float; a
+    list of texts, such as tags, becomes one text with ", " between them. None, NaN, NaT, NA and an empty list are as if
+    the field were absent. The fields of a dict under "metadata" count as the document's own. Other lists, dicts, bytes,
+    images and the like cannot be kept.
 
     Args:
         fields: by name, of a row of a table or a dict.
@@ -260,6 +271,8 @@ def as_metadata(fields: Mapping[Any, Any], where: str) -> tuple[dict[str, Scalar
         fields = {**{name: value for name, value in fields.items() if name != "metadata"}, **inner}
     for key, value in fields.items():
         name = check_sentence(str(key), where).strip()
+        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            value = ", ".join(value) or None
         if value is None or type(value).__name__ == "NAType":  # of pandas, which has no truth value
             continue
         scalar = _as_scalar(value, where)
