@@ -189,7 +189,9 @@ def source_names(sources: Sources) -> list[str]:
     return names
 
 
-def stream_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> Iterator[str]:
+def stream_sentences(
+    sources: Sources, *, column: str | None = None, limit: int | None = None, whole_files: bool = False
+) -> Iterator[str]:
     """Read the sentences of files, folders and data sets one after another, in flat memory.
 
     Args:
@@ -214,6 +216,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
             exists, with the column title before it; of parquet files and data sets, otherwise the only column of
             strings.
         limit: number of sentences after which to stop. None: read all.
+        whole_files: a .txt file is one text, rather than a text for each line.
 
     Returns:
         An iterator over the sentences in order, stripped, without empty ones. It can be read once. The log names files
@@ -229,7 +232,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
         raise ValueError("sources must name at least one text file or data set, got none.")
     if limit is not None:
         limit = check_count("limit", limit, 1)
-    tables = [table for name in names for table in open_tables(name, text_columns(column))]
+    tables = [table for name in names for table in open_tables(name, text_columns(column), whole_files=whole_files)]
     for table in [table for table in tables if Path(table.name).is_file()][:_CHECKED_FILES]:
         for _ in islice(texts_of(table), _CHECKED_ROWS):
             pass

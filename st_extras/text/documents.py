@@ -10,7 +10,7 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
-from st_extras.checks import shown
+from st_extras.checks import counted, shown
 from st_extras.text.corpus import (
     Sources,
     check_sentence,
@@ -20,6 +20,7 @@ from st_extras.text.corpus import (
     title_and_text,
     with_title,
 )
+from st_extras.text.files import file_kind
 from st_extras.text.folders import find_search_folder
 from st_extras.text.tables import (
     DOCUMENT_IDS,
@@ -34,6 +35,7 @@ from st_extras.text.tables import (
 )
 
 logger = logging.getLogger(__name__)
+_MANY_FILES = 20  # .txt files of so many more likely hold a document each than one per line
 _LARGEST_ID = 2**63 - 1  # that a database holds
 
 
@@ -134,7 +136,12 @@ def _as_row(document: Document) -> dict[str, Any]:
 
 
 def read_documents(
-    sources: Sources, *, column: str | None = None, option: str = "column (--column)", require_ids: bool = False
+    sources: Sources,
+    *,
+    column: str | None = None,
+    option: str = "column (--column)",
+    require_ids: bool = False,
+    whole_files: bool = False,
 ) -> list[Document]:
     """Read documents with their ids; of a folder in BEIR's layout, those of its ``corpus`` file.
 
@@ -144,6 +151,7 @@ def read_documents(
             the column title.
         option: what gives ``column``, for messages; "" where nothing does.
         require_ids: refuse texts without ids, which are otherwise numbered from 0, empty ones counted.
+        whole_files: a .txt file is one document, and its path the id, rather than a document for each line.
 
     Returns:
         N documents, their texts stripped. An id is text: that of the column ``_id``, otherwise of corpus-id,
@@ -157,7 +165,7 @@ def read_documents(
             neither a text nor a whole number, or there is no document. The message names the file with its line.
     """
     columns = text_columns(column, DOCUMENT_IDS, option=option)
-    return _read(source_names(sources), "document", columns, require_ids)
+    return _read(source_names(sources), "document", columns, require_ids, whole_files)
 
 
 def read_queries(
@@ -181,12 +189,20 @@ def read_queries(
     return {str(query.id): query.full_text for query in _read(chosen, "query", columns, require_ids)}
 
 
-def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool) -> list[Document]:
-    tables = [table for name in names for table in open_tables(name, columns)]
+def _read(
+    names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool, whole_files: bool = False
+) -> list[Document]:
+    tables = [table for name in names for table in open_tables(name, columns, whole_files=whole_files)]
     read, have_ids = _identified(tables, kind, require_ids, of_files=True)
     found = [document for document in read if document.title or not is_blank(document.text)]
     if not found:
         raise ValueError(f"{', '.join(map(repr, names)) or 'sources'} holds no {kind}.")
+    text_files = [table.name for table in tables if file_kind(table.name)[0] == ".txt"]
+    if kind == "document" and len(text_files) == len(tables) >= _MANY_FILES and not have_ids:
+        logger.warning(
+            "Each line of %s, such as %r, is a document, %s in all: whole_files (--whole-files) makes each file one.",
+            *(counted(len(tables), "text file"), text_files[0], f"{len(read):,}"),
+        )
     if have_ids and len(found) < len(read):
         logger.warning("%s: %d without text left out, %d read.", ", ".join(names), len(read) - len(found), len(found))
     return found

@@ -38,6 +38,7 @@ _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
+_WHOLE = "whole file"  # beside the kinds of files, as an ending
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
@@ -195,10 +196,15 @@ def read_number(value: Any, where: str, what: str) -> float:
 # --- what a name stands for ---
 
 
-def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
+def open_tables(name: str, columns: Mapping[str, Column], *, whole_files: bool = False) -> list[Table]:
     """Return what ``name`` stands for: one table, or each file of a folder or pattern; of a search folder, its corpus.
 
     Files are read when their rows are asked for; data sets are found, and downloaded, at once.
+
+    Args:
+        name: of a file, a folder, a pattern or a data set.
+        columns: to read.
+        whole_files: a text file is one row, and its path the id, rather than a row for each line.
 
     Raises:
         ValueError: if there is nothing of that name, or it is not clear which files are meant.
@@ -206,14 +212,15 @@ def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
     if not name.strip():
         raise ValueError(f"A source of text must be a file, folder, pattern or data set, got {name!r}.")
     path = Path(name)
+    other = _WHOLE if whole_files else ".txt"
     if path.is_file() or path.is_fifo():
-        return [open_file(path, columns)]
+        return [open_file(path, columns, other)]
     if path.is_dir():
         collection = find_search_folder(path)
         files = files_of_folder(path) if collection is None else [collection.corpus]
-        return [open_file(file, columns) for file in files]
+        return [open_file(file, columns, other) for file in files]
     if has_magic(name) and "://" not in name:
-        return [open_file(file, columns) for file in files_of_pattern(name)]
+        return [open_file(file, columns, other) for file in files_of_pattern(name)]
     check_no_missing_file(name)
     return [_of_hub(name, columns)]
 
@@ -236,7 +243,8 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     Args:
         path: the file.
         columns: to read.
-        other: what a file of any other ending is read as: ".txt", one sentence per line, or ".tsv".
+        other: what a file of any other ending, or of .txt, is read as: ".txt", a row for each line, ".tsv", or a row
+            that is the whole file.
 
     Raises:
         ValueError: if it is a copy that an editor left, or a pipe that would have to be read twice.
@@ -276,6 +284,11 @@ def warn_of_faults(tables: Iterable[Table]) -> None:
 
 def _lines(path: str | PathLike[str]) -> Rows:
     return ((f"{path}, line {number}", line) for number, line in read_lines(path))
+
+
+def _whole_text(path: str | PathLike[str]) -> Rows:
+    """Yield the one document of a text file; its path is its id."""
+    yield str(path), {"id": str(path), "text": "".join(line for _, line in read_lines(path))}
 
 
 def _markdown(path: str | PathLike[str], left_out: LeftOut) -> Rows:
@@ -448,6 +461,7 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
 
 _READERS: dict[str, tuple[Callable[..., Rows], str]] = {
     ".txt": (_lines, ""),
+    _WHOLE: (_whole_text, ""),
     ".md": (_markdown, ""),
     ".jsonl": (_jsonl, ""),
     ".json": (_json, " (it must be a list of objects, or hold one per line)"),

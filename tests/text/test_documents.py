@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from st_extras.text import tables
-from st_extras.text.corpus import iterate_sentences, read_sentences
+from st_extras.text.corpus import iterate_sentences, read_sentences, stream_sentences
 from st_extras.text.documents import Document, as_documents, read_documents, read_queries
 from tests.helpers import write
 
@@ -307,3 +307,41 @@ def test_lists_are_not_read_where_sentences_are(tmp_path, monkeypatch):
     assert read_sentences(tmp_path / "a.parquet")
     assert "tags" not in seen[0][1]
     assert "product" in seen[0][1]
+
+
+# --- text files as documents ---
+
+
+def test_whole_text_files_are_documents_with_their_paths_as_ids(tmp_path, caplog):
+    contents = {"a.txt": "\ufeffCards\r\n\r\nA lost card.\r\n", "b/c.txt.gz": "Loans\n", "d.txt": " \n"}
+    for name, text in contents.items():
+        write(tmp_path / name, text)
+    wanted = [
+        Document(str(tmp_path / "a.txt"), "", "Cards\r\n\r\nA lost card."),
+        Document(str(tmp_path / "b/c.txt.gz"), "", "Loans"),
+    ]
+    for source in (tmp_path, f"{tmp_path}/**/*.txt*", [tmp_path / name for name in contents]):
+        assert read_documents(source, whole_files=True) == wanted
+        assert read_sentences(source) == ["Cards", "A lost card.", "Loans"]
+        assert [*stream_sentences(source, whole_files=True)] == [one.text for one in wanted]
+    assert read_documents(tmp_path / "a.txt", whole_files=True) == wanted[:1]
+    assert read_documents(write(tmp_path / "notes", "one\ntwo"), whole_files=True)[0].text == "one\ntwo"
+    csv = write(tmp_path / "a.csv", "id,text\n7,one\n")
+    assert read_documents([csv, tmp_path / "a.txt"], whole_files=True) == [Document("7", "", "one"), wanted[0]]
+
+
+def test_many_text_files_get_a_hint(tmp_path, caplog):
+    for number in range(20):
+        write(tmp_path / f"{number:02}.txt", "one\n\ntwo\n")
+    assert len(read_documents(tmp_path)) == 40
+    assert caplog.messages == [
+        f"Each line of 20 text files, such as '{tmp_path}/00.txt', is a document, 60 in all: whole_files "
+        "(--whole-files) makes each file one."
+    ]
+    caplog.clear()
+    assert len(read_documents(tmp_path, whole_files=True)) == 20
+    assert read_sentences(tmp_path)
+    assert read_queries(tmp_path)
+    (tmp_path / "00.txt").unlink()
+    assert read_documents(tmp_path)
+    assert not caplog.messages
