@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -15,7 +14,7 @@ from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.files import has_lone_surrogate
-from st_extras.text.tables import Table, dataset_table, open_tables, text_columns, warn_of_faults
+from st_extras.text.tables import Table, dataset_table, is_missing, open_tables, text_columns, warn_of_faults
 from st_extras.text.words import INVISIBLE, SPACED_WORD
 
 FEWEST_WITH_LETTERS = 0.5
@@ -83,7 +82,7 @@ def check_sentence(value: Any, where: str) -> str:
         ValueError: if it is not a string, or holds a lone surrogate; the message begins with ``where``.
     """
     if not isinstance(value, str):
-        hint = ": leave its row out, or fill it" if _is_missing(value) else ""
+        hint = ": leave its row out, or fill it" if is_missing(value) else ""
         hint = ": name the column, as in dataset['sentence']" if isinstance(value, Mapping) else hint
         raise ValueError(f"{where}: expected a sentence, got {value!r:.80}{hint}.")
     if has_lone_surrogate(value):
@@ -107,14 +106,9 @@ def title_and_text(row: Mapping[str, Any], where: str) -> tuple[str, str]:
         ValueError: as :func:`check_sentence`; the message begins with ``where``.
     """
     title, text = row.get("title"), row.get("text")
-    if _is_missing(title):
+    if is_missing(title):
         return "", check_sentence(text, where)
-    return check_sentence(title, where).strip(), "" if _is_missing(text) else check_sentence(text, where)
-
-
-def _is_missing(value: Any) -> bool:
-    """Return whether a cell is empty: None, or NaN as pandas has it."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    return check_sentence(title, where).strip(), "" if is_missing(text) else check_sentence(text, where)
 
 
 def with_title(title: str, text: str) -> str:

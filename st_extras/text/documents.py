@@ -29,6 +29,7 @@ from st_extras.text.tables import (
     Column,
     Table,
     dataset_table,
+    is_missing,
     open_tables,
     text_columns,
     warn_of_faults,
@@ -233,16 +234,16 @@ def _identified(
         if number == 0:
             have_ids = require_ids or key is not None
         if have_ids and "id" in row:  # an empty cell is refused
-            identity = check_id(key, where, kind)
+            identity = text_id(key, where, kind).strip() if of_files else check_id(key, where, kind)
         elif have_ids or key is not None:
             usual = ", ".join(table.columns["id"].usual)
             none = "" if require_ids else ", or none of them"
             raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}{none}.")
         else:
-            identity = number
+            identity = str(number) if of_files else number
         title, text = title_and_text(row, where)
         if of_files:
-            identity, text = str(identity).strip(), text.strip()
+            text = text.strip()
         if identity in known:
             raise ValueError(f"{where}: the id {shown(identity)} stands twice.")
         known.add(identity)
@@ -324,11 +325,23 @@ def check_id(value: Any, where: str, kind: str) -> int | str:
     """Return an id as the user gave it; numpy's strings and whole numbers as Python's.
 
     Raises:
-        ValueError: if it is neither a text nor a whole number of 64 bits, is blank, or holds a lone surrogate; the
-            message begins with ``where``.
+        ValueError: if it is missing or blank, neither a text nor a whole number of 64 bits, or holds a lone surrogate;
+            the message begins with ``where``.
     """
-    if isinstance(value, str) and not is_blank(value):
+    if is_missing(value) or (isinstance(value, str) and is_blank(value)):
+        raise ValueError(f"{where}: the id of a {kind} is missing, got {shown(value)}: give a text or a whole number.")
+    if isinstance(value, str):
         return str(check_sentence(value, where))
     if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > _LARGEST_ID:
         raise ValueError(f"{where}: the id of a {kind} must be a text or a whole number, got {shown(value)}.")
     return int(value)
+
+
+def text_id(value: Any, where: str, kind: str) -> str:
+    """Return an id as text, also a whole number beyond 64 bits.
+
+    Raises:
+        ValueError: as :func:`check_id`.
+    """
+    is_number = isinstance(value, Integral) and not isinstance(value, bool)
+    return str(int(value) if is_number else check_id(value, where, kind))

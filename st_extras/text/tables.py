@@ -178,12 +178,19 @@ def text_columns(
     return columns
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a cell is empty: None, or NaN as pandas has it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def read_number(value: Any, where: str, what: str) -> float:
     """Return the number that a cell holds.
 
     Raises:
-        ValueError: if it is no finite number; the message begins with ``where``, and calls it ``what``.
+        ValueError: if it is empty, or no finite number; the message begins with ``where``, and calls it ``what``.
     """
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+        raise ValueError(f"{where}: a {what} is missing, got {shown(value)}: fill it, or leave its row out.")
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

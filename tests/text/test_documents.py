@@ -73,7 +73,12 @@ def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
     [
         ('{"_id": "a", "text": "one"}\n{"_id": "a", "text": "two"}\n', "line 2: .*'a' stands twice"),
         ('{"_id": "a", "text": "one"}\n{"text": "two"}\n', "line 2: each document must have an id"),
-        ('{"_id": 1.5, "text": "one"}\n', "line 1: the id"),
+        ('{"_id": 1.5, "text": "one"}\n', "line 1: the id .* must be a text or a whole number, got 1.5"),
+        ('{"_id": true, "text": "one"}\n', "line 1: the id .* must be a text or a whole number, got True"),
+        (
+            '{"_id": "a", "text": "one"}\n{"_id": null, "text": "two"}\n',
+            "line 2: the id of a document is missing, got None",
+        ),
         ('{"_id": "a", "title": 3, "text": "one"}\n', "line 1: .* got 3"),
     ],
 )
@@ -204,10 +209,10 @@ def test_a_title_stands_apart_and_is_searched():
             "documents, row 0: expected a sentence, got nan: leave its row out, or fill it",
         ),
         ([{"id": 1, "text": "one", "title": 3}], "documents, row 0: expected a sentence, got 3"),
-        ({" ": "one"}, r"documents\[' '\]: the id of a document must be a text or a whole number, got ' '"),
+        ({" ": "one"}, r"documents\[' '\]: the id of a document is missing, got ' ': give a text or a whole number"),
         ({True: "one"}, "got True"),
         ({1.0: "one"}, "got 1.0"),
-        ({None: "one"}, r"documents\[None\]: the id of a document must be"),
+        ({None: "one"}, r"documents\[None\]: the id of a document is missing, got None"),
         ({2**63: "one"}, "a whole number"),
         ({"\ud800": "one"}, "lone surrogate"),
         ({"a": "\ud800"}, r"documents\['a'\]: .*lone surrogate"),
