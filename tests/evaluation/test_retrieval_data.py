@@ -113,8 +113,8 @@ def test_what_is_wrong_in_judged_queries_is_named(tmp_path, rows, message):
 
 
 MISSING = {
-    "query-id\tcorpus-id\tscore\na\td1\t1\na d1 1\n": "3: the id of a document is missing, as its row has 'a d1 1' alone: "
-    "fill it, or separate the fields as in the first line",
+    "query-id\tcorpus-id\tscore\na\td1\t1\na d1 1\n": "3: the id of a document is missing, as its row has 'a d1 1' "
+    "alone: fill it, or separate the fields as in the first line",
     "query-id\tcorpus-id\tscore\na,d1,1\n": "2: the id of a document is missing, as its row has 'a,d1,1' alone",
     "query-id\tcorpus-id\na d1\n": "2: the id of a document is missing, as its row has 'a d1' alone",
     "a\t0\td1\t1\na 0 d1 1\n": "2: the id of a document is missing, as its row has 'a 0 d1 1' alone",
