@@ -126,6 +126,16 @@ def share_with_letters(texts: Sequence[str]) -> float:
     return sum(any(map(str.isalpha, text)) for text in texts) / len(texts)
 
 
+def different_texts(texts: Iterable[str]) -> tuple[list[str], list[int]]:
+    """Return the different ones of N texts, in the order in which they first come, and the place of each of the N.
+
+    Encoded so, equal texts have equal embeddings, to the bit: the other texts of a batch change the last digits.
+    """
+    places: dict[str, int] = {}
+    found = [places.setdefault(text, len(places)) for text in texts]
+    return list(places), found
+
+
 def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str]:
     """Draw a sample of the distinct texts of a stream, read once, with no more than the sample in memory.
 

@@ -62,7 +62,7 @@ def test_sentences_are_strings_or_a_column(sentences):
 
 def test_embeddings_are_scaled_or_refused():
     unit = check_embeddings("x", torch.tensor([[3.0, 4.0], [0.0, -2.0]], dtype=torch.bfloat16))
-    assert unit.dtype == torch.float32
+    assert unit.dtype == torch.float64
     assert unit.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]
     assert check_embeddings("x", [[3, 4]]).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
     for wrong in (torch.ones(3), 3.5, [[math.inf, 1.0]], [[1.0, 1.0], [0.0, 0.0]]):
