@@ -6,6 +6,7 @@ import difflib
 import json
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -166,6 +167,7 @@ def train(
     rows = objectives.training_rows(objective, settings, model, sentences, seed)
     if not as_json:
         _print_before(sentences, model, chooses=dev is not None)
+    model.model_card_data.train_datasets = [{"name": ", ".join(Path(name).name for name in text)}]
     result = train_encoder(
         model,
         lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
