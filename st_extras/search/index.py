@@ -300,7 +300,7 @@ def _insert(file: sqlite3.Connection, state: SearchState, first: int, first_word
     file.executemany(
         "INSERT INTO documents VALUES (?, ?, ?, ?, ?)",
         (
-            (number, *document, blob)
+            (number, document.id, document.title, document.text, blob)
             for number, document, blob in zip(numbers, new, _word_blobs(state.words.counts, first), strict=True)
         ),
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.files import has_lone_surrogate
-from st_extras.text.tables import Table, dataset_table, open_tables, text_columns
+from st_extras.text.tables import Table, dataset_table, open_tables, text_columns, warn_of_faults
 from st_extras.text.words import INVISIBLE, SPACED_WORD
 
 FEWEST_WITH_LETTERS = 0.5
@@ -205,12 +205,13 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
     Args:
         sources: one or several of
 
-            * a file: text with a sentence per line (any name), .md (a file is one text), .jsonl (.ndjson), .csv or
+            * a file: text with a sentence per line (any name but those of other markup, such as .html), .md (.mdx,
+              .markdown, .mkd, .mdown; a file is one text), .jsonl (.ndjson), .csv or
               .tsv, also with .gz, .bz2 or .xz; .parquet; .json (a list, or one object per line), which is read whole;
               in upper or lower case. The first row of a .csv or .tsv file names the columns. Fields of .csv files are
               separated by commas, semicolons, tabs or bars: whichever gives the column. Quotes of a .tsv file enclose
               fields if all of it can be read so and one of them holds a quote, a tab or a line end. The title of a .md
-              file, in its YAML front matter or else its first heading, stands before the text;
+              file, in its front matter (YAML, TOML or JSON) or else its first heading, stands before the text;
             * a folder, which stands for all .txt, .md, .jsonl, .csv, .tsv (also .gz) or .parquet files in it and below
               it, in the order of their names; they must be of one kind. Hidden files, copies such as ``a.txt~`` and
               folders of encoders are not read; the log has the number of files that are not. ``a.txt`` beside
@@ -247,14 +248,17 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
 
 def _stripped(tables: list[Table]) -> Iterator[str]:
     empty = []
-    for table in tables:
-        found = False
-        for sentence in texts_of(table):
-            if not is_blank(sentence):
-                found = True
-                yield sentence.strip()
-        if not found:
-            empty.append(table.name)
+    try:
+        for table in tables:
+            has_text = False
+            for sentence in texts_of(table):
+                if not is_blank(sentence):
+                    has_text = True
+                    yield sentence.strip()
+            if not has_text:
+                empty.append(table.name)
+    finally:  # also where the caller wants no more
+        warn_of_faults(tables)
     if len(empty) == len(tables):
         raise ValueError(f"{empty[0]!r} holds no sentences.")
     if empty:

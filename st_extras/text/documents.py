@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Integral
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
 
 from st_extras.checks import shown
 from st_extras.text.corpus import (
@@ -27,24 +30,34 @@ from st_extras.text.tables import (
     dataset_table,
     open_tables,
     text_columns,
+    warn_of_faults,
 )
 
 logger = logging.getLogger(__name__)
 _LARGEST_ID = 2**63 - 1  # that a database holds
 
 
-class Document(NamedTuple):
-    """A document with its id.
+Scalar = str | int | float | bool | date | datetime
+"""What a field of a document's metadata may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document with its id, and what it came with.
 
     Attributes:
         id: a text or a whole number, as the user gave it; of a file, text.
         title: stripped; "" without one.
         text: without the title.
+        metadata: further fields by their names, such as product or date: texts, numbers, truth values, dates and times,
+            never None or NaN. Not to be changed in place: give :meth:`HybridSearch.add
+            <st_extras.search.HybridSearch.add>` the document with other metadata. It is not part of the hash.
     """
 
     id: int | str
     title: str
     text: str
+    metadata: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
 
     @property
     def full_text(self) -> str:
@@ -64,7 +77,9 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
             * a ``datasets.Dataset`` or ``IterableDataset`` with such columns.
 
             Ids stand under ``_id``, corpus-id, document_id, doc_id, docid, docno, pid or ``id``, texts under sentence,
-            text, sentence1, content or contents. A title may be left out, and so may the ids of all documents.
+            text, sentence1, content or contents. A title may be left out, and so may the ids of all documents. Further
+            keys become :attr:`Document.metadata`, and so do those of a dict under "metadata" (BEIR's): see
+            :func:`as_metadata`.
         name: of the argument, for the messages.
         require_ids: refuse documents without ids, which are otherwise numbered from 0.
 
@@ -79,7 +94,9 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
     Example:
         >>> from st_extras.text.documents import as_documents
         >>> as_documents([{"id": 7, "title": "Cards", "text": "A lost card is blocked at once."}])
-        [Document(id=7, title='Cards', text='A lost card is blocked at once.')]
+        [Document(id=7, title='Cards', text='A lost card is blocked at once.', metadata={})]
+        >>> as_documents({"e42": {"text": "There is no paper.", "product": "printer", "pages": 2}})[0].metadata
+        {'product': 'printer', 'pages': 2}
     """
     if isinstance(documents, set | frozenset):
         raise ValueError(
@@ -103,10 +120,17 @@ def _rows(documents: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Yield the place of each document that is held in Python, and its text or a dict with its text, title and id."""
     if isinstance(documents, Mapping):
         for key, value in documents.items():
-            yield f"{name}[{key!r}]", {**(value if isinstance(value, Mapping) else {"text": value}), "_id": key}
+            row = dict(value) if isinstance(value, Mapping) else {"text": value}
+            if isinstance(row.get("id"), int | str) and row["id"] == key:  # the id again is no metadata
+                del row["id"]
+            yield f"{name}[{key!r}]", row | {"_id": key}
     else:
         for number, value in enumerate(documents):
-            yield f"{name}, row {number}", value._asdict() if isinstance(value, Document) else value
+            yield f"{name}, row {number}", _as_row(value) if isinstance(value, Document) else value
+
+
+def _as_row(document: Document) -> dict[str, Any]:
+    return {"_id": document.id, "title": document.title, "text": document.text, "metadata": document.metadata}
 
 
 def read_documents(
@@ -124,7 +148,9 @@ def read_documents(
     Returns:
         N documents, their texts stripped. An id is text: that of the column ``_id``, otherwise of corpus-id,
         document_id, doc_id, docid, docno, pid or ``id``; that of a .md file is its path, unless its front matter has
-        one. Empty documents are left out; the log has their number, if they have ids.
+        one. Further columns and front matter are metadata, see :func:`as_metadata`; empty cells are left out, and those
+        of .csv and .tsv files and dates of YAML are texts. Empty documents are left out; the log has their number, if
+        they have ids.
 
     Raises:
         ValueError: as for ``stream_sentences``; or if an id stands twice, is missing where others have one, or is
@@ -183,8 +209,9 @@ def _identified(
     """
     found: list[Document] = []
     known: set[int | str] = set()
+    dropped: dict[str, None] = {}  # fields of metadata, in their order
     have_ids = require_ids
-    rows = ((table, *row) for table in tables for row in table.rows())
+    rows = ((table, *row) for table in tables for row in table.rows(with_others=True))
     for number, (table, where, row) in enumerate(rows):
         key = row.get("id")
         if number == 0:
@@ -203,8 +230,77 @@ def _identified(
         if identity in known:
             raise ValueError(f"{where}: the id {shown(identity)} stands twice.")
         known.add(identity)
-        found.append(Document(identity, title, text))
+        others = row["others"]
+        if of_files:  # pandas writes a column of row numbers without a name
+            others = {name: value for name, value in others.items() if str(name).strip()}
+        metadata, dropped_here = as_metadata(others, where)
+        if of_files:  # an empty cell
+            metadata = {name: value for name, value in metadata.items() if value != ""}
+        dropped |= dict.fromkeys(dropped_here)
+        found.append(Document(identity, title, text, metadata))
+    warn_of_faults(tables)
+    if dropped and kind == "document":
+        logger.warning(
+            "%s: left out of the metadata, which holds texts, numbers, truth values and dates alone: %s.",
+            ", ".join(dict.fromkeys(table.name for table in tables)),
+            ", ".join(dropped),
+        )
     return found, have_ids
+
+
+def as_metadata(fields: Mapping[Any, Any], where: str) -> tuple[dict[str, Scalar], list[str]]:
+    """Return the fields that a document keeps beside its text, and the names of those that it cannot keep.
+
+    It keeps str, int, float, bool, date and datetime. Values of numpy and pandas become these, and a Decimal a float; a
+    list of texts, such as tags, becomes one text with ", " between them. None, NaN, NaT, NA and an empty list are as if
+    the field were absent. The fields of a dict under "metadata" count as the document's own. Other lists, dicts, bytes,
+    images and the like cannot be kept.
+
+    Args:
+        fields: by name, of a row of a table or a dict.
+        where: the place of the document, with which a message begins.
+
+    Raises:
+        ValueError: if a text holds a lone surrogate.
+    """
+    kept: dict[str, Scalar] = {}
+    dropped: list[str] = []
+    inner = fields.get("metadata")
+    if isinstance(inner, Mapping):
+        fields = {**{name: value for name, value in fields.items() if name != "metadata"}, **inner}
+    for key, value in fields.items():
+        name = check_sentence(str(key), where).strip()
+        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            value = ", ".join(value) or None
+        if value is None or type(value).__name__ == "NAType":  # of pandas, which has no truth value
+            continue
+        scalar = _as_scalar(value, where)
+        if scalar is None or not name:
+            dropped.append(name or repr(key))
+        elif scalar == scalar:  # else NaN or NaT
+            kept[name] = scalar
+    return kept, dropped
+
+
+def _as_scalar(value: Any, where: str) -> Scalar | None:
+    """Return a value as metadata has it, with a type of Python's own; None if it is no scalar."""
+    if isinstance(value, str):
+        return str.__str__(check_sentence(value, where))
+    if type(value) in (bool, int, float, date, datetime):
+        return value  # type: ignore[no-any-return]
+    if type(value).__name__ in ("bool", "bool_", "datetime64"):  # of numpy
+        value = value.astype("datetime64[us]").item() if type(value).__name__ == "datetime64" else bool(value)
+        return float("nan") if value is None else value
+    if isinstance(value, datetime):  # pandas' has nanoseconds, and NaT is one too
+        if value != value:
+            return float("nan")
+        plain = datetime.combine(value.date(), value.time(), value.tzinfo)
+        return plain.replace(fold=value.fold)
+    if isinstance(value, date):
+        return date(value.year, value.month, value.day)
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real | Decimal) else None
 
 
 def check_id(value: Any, where: str, kind: str) -> int | str:

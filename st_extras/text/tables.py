@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from glob import has_magic
 from itertools import islice
@@ -14,10 +15,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import shown
+from st_extras.checks import counted, shown
 from st_extras.text.files import MAX_LINE, check_decoded, file_kind, open_text, parse_json, read_lines
 from st_extras.text.folders import files_of_folder, files_of_pattern, find_search_folder, is_copy
 from st_extras.text.markdown import parse_markdown
+
+logger = logging.getLogger(__name__)
 
 TEXT_COLUMNS = ("sentence", "text", "sentence1", "content", "contents")
 """Usual names of the column of a text."""
@@ -77,6 +80,7 @@ class Table:
         read: returns its rows.
         may_guess_text: whether the first column may be the only one of strings, as values have types.
         hint: what is wrong if a file of this kind has no such column.
+        faults: why the front matter of a file is left out, by its place; filled while the rows are read.
     """
 
     name: str
@@ -84,12 +88,16 @@ class Table:
     read: Callable[[], Rows]
     may_guess_text: bool = False
     hint: str = ""
+    faults: dict[str, str] = field(default_factory=dict)
 
-    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rows(self, *, with_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the place of each row, and what it holds in the columns, by their keys.
 
         A line of a text file or a string in .jsonl is a row of the first of them alone. An optional column that does
         not exist is left out.
+
+        Args:
+            with_others: whether the key "others" holds a dict of what stands in all other columns, by their names.
 
         Raises:
             ValueError: if a required column does not exist or is there twice, or the file cannot be read.
@@ -102,7 +110,11 @@ class Table:
             if tuple(row) != names:
                 chosen = self._choose(self.name if names is None else where, row)
                 names = tuple(row)
-            yield where, {key: row[name] for key, name in chosen.items()}
+            values = {key: row[name] for key, name in chosen.items()}
+            if with_others:
+                read = set(chosen.values())
+                values["others"] = {name: value for name, value in row.items() if name not in read}
+            yield where, values
 
     def _choose(self, where: str, row: Mapping[str, Any]) -> dict[str, str]:
         """Return the name of each column that is read, by its key; messages begin with ``where``."""
@@ -225,8 +237,20 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     if kind in _READ_TWICE and Path(path).is_fifo():
         raise ValueError(f"{str(path)!r} must be a file, as a table is read twice, got a pipe: save it first.")
     read, hint = _READERS[kind]
-    given = (columns,) if kind == ".csv" else ()  # they decide what separates its fields
-    return Table(str(path), columns, partial(read, path, *given), kind == ".parquet", hint)
+    faults: dict[str, str] = {}
+    more = {".csv": (columns,), ".md": (faults,)}.get(kind, ())  # columns decide what separates the fields
+    return Table(str(path), columns, partial(read, path, *more), kind == ".parquet", hint, faults)
+
+
+def warn_of_faults(tables: Iterable[Table]) -> None:
+    """Log of how many files the front matter could not be read, and of the first one why."""
+    faults = [fault for table in tables for fault in table.faults.items()]
+    if faults:
+        where, reason = faults[0]
+        logger.warning(
+            "Front matter that could not be read is left out: of %s, such as %s (%s).",
+            *(counted(len(faults), "file"), where, reason),
+        )
 
 
 # --- files ---
@@ -236,10 +260,12 @@ def _lines(path: str | PathLike[str]) -> Rows:
     return ((f"{path}, line {number}", line) for number, line in read_lines(path))
 
 
-def _markdown(path: str | PathLike[str]) -> Rows:
+def _markdown(path: str | PathLike[str], faults: dict[str, str]) -> Rows:
     """Yield the one document of a Markdown file; its path is its id, unless it has one."""
     page = parse_markdown("".join(line for _, line in read_lines(path)))
-    yield str(path), page._asdict() | {"id": page.id or str(path)}
+    if page.fault:
+        faults[str(path)] = page.fault
+    yield str(path), {"id": page.id or str(path), "title": page.title, "text": page.text, "metadata": page.fields}
 
 
 def _jsonl(path: str | PathLike[str]) -> Rows:

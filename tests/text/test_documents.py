@@ -2,6 +2,10 @@
 
 import json
 import math
+import pickle
+from datetime import date, datetime
+from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import datasets
 import numpy as np
@@ -35,10 +39,15 @@ def test_a_title_is_part_of_its_document(tmp_path, name):
         datasets.Dataset.from_list(ROWS).to_parquet(str(path))
     read = read_documents(path)
     assert [(one.id, one.full_text) for one in read] == list(zip("abc", TEXTS, strict=True))
-    assert read == [("a", "Cards", "A lost card."), ("b", "Loans", ""), ("c", "", "An account.")]
+    assert read == [
+        Document("a", "Cards", "A lost card."),
+        Document("b", "Loans", ""),
+        Document("c", "", "An account."),
+    ]
     assert read_sentences(path) == TEXTS
     assert read_sentences(path, column="title") == ["Cards", "Loans"]
-    assert read_documents(path, column="text") == [("a", "", "A lost card."), ("c", "", "An account.")]
+    read = read_documents(path, column="text")
+    assert [(one.id, one.title, one.text) for one in read] == [("a", "", "A lost card."), ("c", "", "An account.")]
 
 
 def test_a_title_is_part_of_its_document_in_a_data_set():
@@ -53,7 +62,7 @@ def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
     row = {other: "x", "text": "one"}
     for wanted, given in (("a", row | {"_id": "a"}), ("x", row | {"id": 7})):
         (found,) = read(write(tmp_path / "a.jsonl", json.dumps(given)))
-        assert wanted in (found, found[0])  # a query's id is the key of its dict
+        assert wanted == getattr(found, "id", found)  # a query's id is the key of its dict
 
 
 @pytest.mark.parametrize(
@@ -71,13 +80,16 @@ def test_a_fault_names_its_line(tmp_path, content, message):
 
 
 def test_texts_without_ids_are_numbered(tmp_path, caplog):
-    assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [("0", "", "one"), ("2", "", "two")]
+    assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [
+        Document("0", "", "one"),
+        Document("2", "", "two"),
+    ]
     assert not caplog.messages, "blank lines are no documents"
 
 
 def test_empty_documents_are_left_out_and_counted(tmp_path, caplog):
     rows = '{"_id": "a", "text": " "}\n{"_id": "b", "title": "Loans", "text": null}\n'
-    assert read_documents(write(tmp_path / "a.jsonl", rows)) == [("b", "Loans", "")]
+    assert read_documents(write(tmp_path / "a.jsonl", rows)) == [Document("b", "Loans", "")]
     assert "a.jsonl: 1 without text left out, 1 read" in caplog.text
 
 
@@ -102,7 +114,7 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
         ({"a": "one", "b": "two"}.keys(), [(0, "", "a"), (1, "", "b")]),  # which has an order, unlike a set
         ({7: {"title": "Cards", "text": "one"}, "8": {"text": "two"}}, [(7, "Cards", "one"), ("8", "", "two")]),
         ([{"text": "one"}, {"text": "two"}], [(0, "", "one"), (1, "", "two")]),
-        ([{"doc_id": "a", "_id": 2, "contents": "one"}], [(2, "", "one")]),
+        ([{"doc_id": "a", "_id": 2, "contents": "one"}], [(2, "", "one", {"doc_id": "a"})]),
         ([{"id": "3", "body": "one"}], [("3", "", "one")]),
         (columns_of([{"id": 7, "title": "Cards", "text": "one"}]), [(7, "Cards", "one")]),
         (columns_of([{"id": "7", "text": "one"}]).to_iterable_dataset(), [("7", "", "one")]),
@@ -113,14 +125,50 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
     ids=str,
 )
 def test_documents_keep_their_ids(given, wanted):
-    assert (found := as_documents(given)) == wanted
-    assert [type(document.id) for document in found] == [type(key) for key, _, _ in wanted]
+    assert (found := as_documents(given)) == [Document(*one) for one in wanted]
+    assert [type(document.id) for document in found] == [type(key) for key, *_ in wanted]
     assert as_documents(found) == found
+
+
+BERLIN = datetime(2024, 5, 1, 10, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        *(("card", "card"), (7, 7), (0.5, 0.5), (True, True), (date(2024, 5, 1), date(2024, 5, 1)), (BERLIN, BERLIN)),
+        *((np.str_("card"), "card"), (np.int64(7), 7), (np.float32(0.5), 0.5), (np.bool_(True), True)),
+        *((Decimal("0.5"), 0.5), (pd.Timestamp(BERLIN), BERLIN), (np.datetime64("2024-05-01"), datetime(2024, 5, 1))),
+        *((["lost", "stolen"], "lost, stolen"), (("lost",), "lost"), ([], None)),
+        *((value, None) for value in (None, math.nan, np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT"))),
+    ],
+    ids=repr,
+)
+def test_metadata_holds_scalars_of_python(given, wanted):
+    (document,) = as_documents([{"id": "a", "text": "one", "field": given}])
+    assert document.metadata == ({} if wanted is None else {"field": wanted})
+    assert [*map(type, document.metadata.values())] == [type(wanted)] * len(document.metadata)
+    assert as_documents([document]) == [document] == pickle.loads(pickle.dumps([document]))
+    assert hash(document) == hash(Document("a", "", "one"))
+
+
+def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
+    fields = {"product": "card", "tags": [1], "metadata": {"url": "/a", "parents": {}}, 3: "x", "": "y"}
+    found = as_documents([{"id": number, "title": "Cards", "text": "one"} | fields for number in range(3)])
+    assert [one.metadata for one in found] == [{"product": "card", "3": "x", "url": "/a"}] * 3
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "documents: left out of the metadata, which holds texts, numbers, truth values and dates alone: tags, '', "
+        "parents."
+    )
+    assert as_documents({"a": {"id": "a", "text": "one", "date": 3}}) == [Document("a", "", "one", {"date": 3})]
+    with pytest.raises(ValueError, match=r"row 0: a text must be valid, got a lone surrogate"):
+        as_documents([{"text": "one", "field": "\ud800"}])
 
 
 def test_a_title_stands_apart_and_is_searched():
     found = as_documents([*TITLED[:1], TITLED[1] | {"title": None}, TITLED[2] | {"text": None}])
-    assert found == [Document(7, "Cards", "A lost card."), ("b", "", " "), (-1, "Loans", "")]
+    assert found == [Document(7, "Cards", "A lost card."), Document("b", "", " "), Document(-1, "Loans", "")]
     assert [document.full_text for document in found] == ["Cards A lost card.", " ", "Loans"]
 
 
