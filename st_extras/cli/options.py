@@ -42,10 +42,13 @@ class Command(TyperCommand):
         """Run the command.
 
         Raises:
-            ValueError: if an output is an input, or a folder with an input in it.
+            ValueError: if an output has no name, is an input, or is a folder with an input in it.
         """
         values = [(parameter, ctx.params.get(parameter.name or "")) for parameter in self.params]
-        outputs = [(one, Path(value)) for one, value in values if one.name in WRITTEN and value]
+        outputs = [(one, Path(value)) for one, value in values if one.name in WRITTEN and value is not None]
+        for output, path in outputs:
+            if path == Path():  # of an empty text, such as a variable that is not set
+                raise ValueError(f'{_shown_name(output)} must name what to write, got "" or ".".')
         inputs = [
             (one, name)
             for one, value in values
@@ -98,7 +101,7 @@ def check_replaceable(option: str, path: Path, kind: str, start: bytes) -> None:
 def check_index(path: Path | None) -> None:
     """Refuse a file for ``--index`` that cannot be one; whether an index is whole is checked when it is opened."""
     if path is not None:
-        check_replaceable("--index", path, "an index", b"SQLite format 3\0")
+        check_replaceable("--index", path, "the Parquet file of a search", b"PAR1")
 
 
 def _shown_name(parameter: Any) -> str:
@@ -296,9 +299,7 @@ TextColumn = Annotated[
 LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.", rich_help_panel=LABELS)]
 Language = Annotated[
     str | None,
-    typer.Option(
-        help='BM25 by stems and without stop words, such as "english".', callback=known_language, rich_help_panel=SEARCH
-    ),
+    typer.Option(help='BM25 by stems, such as "english".', callback=known_language, rich_help_panel=SEARCH),
 ]
 Passages = Annotated[
     int | None,

@@ -1,4 +1,4 @@
-"""Search by an encoder and BM25 together, in an index to which documents are added and from which they are removed."""
+"""Search by an encoder and BM25 together, in memory, with one Parquet file that keeps it."""
 
 from st_extras.search.hybrid import Hit, HybridSearch, UpdateCounts
 from st_extras.text.term_weights import bm25_weight
