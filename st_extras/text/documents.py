@@ -235,10 +235,11 @@ def _identified(
             others = {name: value for name, value in others.items() if str(name).strip()}
         metadata, dropped_here = as_metadata(others, where)
         if of_files:  # an empty cell
-            metadata = {name: value for name, value in metadata.items() if value != ""}
+            metadata = {name: value for name, value in metadata.items() if value != "" and not str(value).isspace()}
         dropped |= dict.fromkeys(dropped_here)
         found.append(Document(identity, title, text, metadata))
     warn_of_faults(tables)
+    dropped = {name: None for table in tables for name in table.left_out.columns} | dropped
     if dropped and kind == "document":
         logger.warning(
             "%s: left out of the metadata, which holds texts, numbers, truth values and dates alone: %s.",

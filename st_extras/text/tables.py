@@ -38,6 +38,7 @@ _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
+_ARROW_TEXTS = ("string", "large_string", "string_view")
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
 
@@ -71,6 +72,19 @@ class Column:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """What a file or data set holds that is not read; filled while its rows are read.
+
+    Attributes:
+        faults: why the front matter of a file could not be read, by its place.
+        columns: names of columns with values that no text and no metadata can be, such as images; no values.
+    """
+
+    faults: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Table:
     """A file or data set, and which of its columns are read.
 
@@ -80,7 +94,7 @@ class Table:
         read: returns its rows.
         may_guess_text: whether the first column may be the only one of strings, as values have types.
         hint: what is wrong if a file of this kind has no such column.
-        faults: why the front matter of a file is left out, by its place; filled while the rows are read.
+        left_out: what it holds that is not read.
     """
 
     name: str
@@ -88,7 +102,7 @@ class Table:
     read: Callable[[], Rows]
     may_guess_text: bool = False
     hint: str = ""
-    faults: dict[str, str] = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=LeftOut)
 
     def rows(self, *, with_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the place of each row, and what it holds in the columns, by their keys.
@@ -237,14 +251,18 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     if kind in _READ_TWICE and Path(path).is_fifo():
         raise ValueError(f"{str(path)!r} must be a file, as a table is read twice, got a pipe: save it first.")
     read, hint = _READERS[kind]
-    faults: dict[str, str] = {}
-    more = {".csv": (columns,), ".md": (faults,)}.get(kind, ())  # columns decide what separates the fields
-    return Table(str(path), columns, partial(read, path, *more), kind == ".parquet", hint, faults)
+    left_out = LeftOut()
+    more: dict[str, tuple[Any, ...]] = {
+        ".csv": (columns,),  # which decide what separates its fields
+        ".md": (left_out,),
+        ".parquet": (left_out, "id" in columns),
+    }
+    return Table(str(path), columns, partial(read, path, *more.get(kind, ())), kind == ".parquet", hint, left_out)
 
 
 def warn_of_faults(tables: Iterable[Table]) -> None:
     """Log of how many files the front matter could not be read, and of the first one why."""
-    faults = [fault for table in tables for fault in table.faults.items()]
+    faults = [fault for table in tables for fault in table.left_out.faults.items()]
     if faults:
         where, reason = faults[0]
         logger.warning(
@@ -260,11 +278,11 @@ def _lines(path: str | PathLike[str]) -> Rows:
     return ((f"{path}, line {number}", line) for number, line in read_lines(path))
 
 
-def _markdown(path: str | PathLike[str], faults: dict[str, str]) -> Rows:
+def _markdown(path: str | PathLike[str], left_out: LeftOut) -> Rows:
     """Yield the one document of a Markdown file; its path is its id, unless it has one."""
     page = parse_markdown("".join(line for _, line in read_lines(path)))
     if page.fault:
-        faults[str(path)] = page.fault
+        left_out.faults[str(path)] = page.fault
     yield str(path), {"id": page.id or str(path), "title": page.title, "text": page.text, "metadata": page.fields}
 
 
@@ -401,16 +419,22 @@ def _has_quoted_fields(path: str | PathLike[str]) -> bool:
     return found
 
 
-def _parquet(path: str | PathLike[str]) -> Rows:
-    """Yield the rows of a parquet file, with a named index; lists and the like are not read."""
+def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> Rows:
+    """Yield the rows of a parquet file, with a named index; of nested columns at most lists of texts, such as tags."""
     import pyarrow  # type: ignore[import-untyped]
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
     number = 0
     try:
         with ParquetFile(path, buffer_size=2**20) as file:
-            plain = [field.name for field in file.schema_arrow if not pyarrow.types.is_nested(field.type)]
-            names = [name for name in plain if not name.startswith("__index_level_")]
+            names = []
+            for column in file.schema_arrow:
+                items = str(getattr(column.type, "value_type", ""))
+                if not pyarrow.types.is_nested(column.type) or (with_lists and items in _ARROW_TEXTS):
+                    names.append(column.name)
+                else:
+                    left_out.columns[column.name] = None
+            names = [name for name in names if not name.startswith("__index_level_")]
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
             for batch in file.iter_batches(_BATCH, columns=names):
@@ -467,14 +491,25 @@ def _of_hub(name: str, columns: Mapping[str, Column]) -> Table:
 
 
 def dataset_table(dataset: Any, name: str, columns: Mapping[str, Column]) -> Table:
-    """Return the table of a ``datasets.Dataset`` or ``IterableDataset``; columns of lists, images etc. are not read."""
-    return Table(name, columns, partial(_rows_of_dataset, dataset, name), may_guess_text=True)
+    """Return the table of a ``datasets.Dataset`` or ``IterableDataset``.
+
+    Of columns that hold no single values, lists of texts are read where documents are, and no images, vectors etc.
+    """
+    left_out = LeftOut()
+    read = partial(_rows_of_dataset, dataset, name, left_out, "id" in columns)
+    return Table(name, columns, read, may_guess_text=True, left_out=left_out)
 
 
-def _rows_of_dataset(dataset: Any, name: str) -> Rows:
+def _rows_of_dataset(dataset: Any, name: str, left_out: LeftOut, with_lists: bool) -> Rows:
     from datasets import ClassLabel, Value
 
-    names = [key for key, feature in (dataset.features or {}).items() if isinstance(feature, Value | ClassLabel)]
+    names = []
+    for key, feature in (dataset.features or {}).items():
+        items = getattr(getattr(feature, "feature", None), "dtype", "")
+        if isinstance(feature, Value | ClassLabel) or (with_lists and items in _ARROW_TEXTS):
+            names.append(key)
+        else:
+            left_out.columns[key] = None
     is_changed = getattr(dataset, "format", {}).get("type") == "custom"  # by a transform, which may need all columns
     number = 0
     try:

@@ -3,15 +3,18 @@
 import json
 import math
 import pickle
-from datetime import date, datetime
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from st_extras.text import tables
 from st_extras.text.corpus import iterate_sentences, read_sentences
 from st_extras.text.documents import Document, as_documents, read_documents, read_queries
 from tests.helpers import write
@@ -217,3 +220,90 @@ def test_a_title_stands_apart_and_is_searched():
 def test_documents_that_cannot_be_meant_are_refused_by_name(given, message):
     with pytest.raises(ValueError, match=message):
         as_documents(given)
+
+
+# --- metadata of files and data sets ---
+
+
+def test_further_cells_of_a_file_are_metadata_as_texts(tmp_path, caplog):
+    header, rows = ["", "id", "text", "product", "zip"], [["0", "a", "one", "card", "007"], ["1", "b", "two", "", " "]]
+    for name, separator in {"a.csv": ",", "b.csv": ";", "a.tsv": "\t"}.items():
+        path = write(tmp_path / name, "".join(separator.join(row) + "\n" for row in [header, *rows]))
+        assert [one.metadata for one in read_documents(path)] == [{"product": "card", "zip": "007"}, {}]
+    path = write(tmp_path / "a.csv", "id,text,product\na,one\nb,two,card\n")
+    assert [one.metadata for one in read_documents(path)] == [{}, {"product": "card"}]
+    assert not caplog.messages
+
+
+def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
+    row = {
+        "_id": "a",
+        "text": "one",
+        "n": 2,
+        "open": True,
+        "none": None,
+        "tags": ["x", "y"],
+        "empty": "",
+        "in": {"a": 1},
+    }
+    path = write(tmp_path / "a.jsonl", json.dumps(row | {"nan": math.nan}) + "\n" + '{"_id": "b", "text": "two"}\n')
+    first, second = read_documents(path)
+    assert first.metadata == {"n": 2, "open": True, "tags": "x, y"}
+    assert second.metadata == {}
+    assert caplog.messages == [
+        f"{path}: left out of the metadata, which holds texts, numbers, truth values and dates alone: in."
+    ]
+
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+COLUMNS = {
+    "id": pa.array(["a", "b"]),
+    "text": pa.array(["one", "two"], pa.large_string()),
+    "product": pa.array(["card", None]).dictionary_encode(),
+    "tags": pa.array([["lost", "stolen"], []]),
+    "large": pa.array([["x"], None], pa.large_list(pa.large_string())),
+    "vector": pa.array([[0.5], [1.0]]),
+    "image": pa.array([{"bytes": b"x"}, None]),
+    "binary": pa.array([b"x", None]),
+    "rate": pa.array([0.5, math.nan]),
+    "cents": pa.array([Decimal("0.50"), None]),
+    "day": pa.array([date(2024, 5, 1), None]),
+    "at": pa.array([NOON, None], pa.timestamp("us", "Europe/Berlin")),
+    "nano": pa.array([0, None], pa.timestamp("ns")),
+    "big": pa.array([2**64 - 1, None], pa.uint64()),
+}
+METADATA = {
+    "product": "card", "tags": "lost, stolen", "large": "x",
+    "rate": 0.5, "cents": 0.5, "day": date(2024, 5, 1), "at": NOON, "nano": datetime(1970, 1, 1), "big": 2**64 - 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["parquet", "row groups", "data set", "streamed"])
+def test_further_columns_of_parquet_and_data_sets_are_metadata(tmp_path, caplog, kind):
+    table = pa.table(COLUMNS)
+    source = tmp_path / "a.parquet"
+    pq.write_table(table, source, row_group_size=1 if kind == "row groups" else 1000)
+    if kind in ("parquet", "row groups"):
+        found, name = read_documents(source), str(source)
+    else:
+        data = datasets.Dataset(table.drop_columns("image"))
+        found, name = as_documents(data if kind == "data set" else data.to_iterable_dataset()), "documents"
+    assert [one.text for one in found] == ["one", "two"]
+    assert found[0].metadata == METADATA
+    assert found[0].metadata["at"].utcoffset().total_seconds() == 7200
+    assert found[1].metadata == {}
+    image = "" if name == "documents" else " image,"
+    assert caplog.messages == [
+        f"{name}: left out of the metadata, which holds texts, numbers, truth values and dates alone: vector,{image} "
+        "binary."
+    ]
+
+
+def test_lists_are_not_read_where_sentences_are(tmp_path, monkeypatch):
+    pq.write_table(pa.table(COLUMNS), tmp_path / "a.parquet")
+    seen = []
+    rows = tables._parquet
+    monkeypatch.setitem(tables._READERS, ".parquet", (lambda *args: seen.extend(rows(*args)) or iter(seen), ""))
+    assert read_sentences(tmp_path / "a.parquet")
+    assert "tags" not in seen[0][1]
+    assert "product" in seen[0][1]
