@@ -6,6 +6,7 @@ import csv
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -427,6 +428,8 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
     number = 0
     try:
         with ParquetFile(path, buffer_size=2**20) as file:
+            if twice := [name for name, times in Counter(file.schema_arrow.names).items() if times > 1]:
+                raise ValueError(f"{path}: its columns must have different names, got {twice[0]} twice.")
             names = []
             for column in file.schema_arrow:
                 items = str(getattr(column.type, "value_type", ""))
@@ -438,12 +441,32 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
             for batch in file.iter_batches(_BATCH, columns=names):
-                for row in batch.to_pylist():
+                for row in _python_rows(batch, left_out):
                     index = {one["name"]: one["start"] + number * one["step"] for one in ranges}
                     yield f"{path}, row {number}", row | index
                     number += 1
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}, row {number}: could not be read ({_reason(error)}).") from error
+
+
+def _python_rows(batch: Any, left_out: LeftOut) -> list[dict[str, Any]]:
+    """Return the rows of a batch of Arrow; dates that Python does not have, or in unknown zones, are None."""
+    from pyarrow import ArrowInvalid
+
+    def python_value(name: str, value: Any) -> Any:
+        try:
+            return value.as_py()
+        except (ArrowInvalid, OverflowError):
+            left_out.columns[name] = None
+            return None
+
+    try:
+        return batch.to_pylist()  # type: ignore[no-any-return]
+    except (ArrowInvalid, OverflowError):
+        names = batch.schema.names
+        return [
+            dict(zip(names, map(python_value, names, row), strict=True)) for row in zip(*batch.columns, strict=True)
+        ]
 
 
 _READERS: dict[str, tuple[Callable[..., Rows], str]] = {

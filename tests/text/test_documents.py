@@ -299,6 +299,21 @@ def test_further_columns_of_parquet_and_data_sets_are_metadata(tmp_path, caplog,
     ]
 
 
+def test_dates_that_python_does_not_have_are_left_out(tmp_path, caplog):
+    """DuckDB and PostgreSQL write "infinity", and zones may be unknown where the file is read."""
+    far = [0, 10**13]  # seconds
+    table = {"id": ["a", "b"], "text": ["one", "two"], "until": pa.array(far, pa.timestamp("s")), "n": [1, 2]}
+    pq.write_table(pa.table(table | {"at": pa.array(far, pa.timestamp("s", "No/Where"))}), tmp_path / "a.parquet")
+    assert [(one.text, one.metadata) for one in read_documents(tmp_path / "a.parquet")] == [
+        ("one", {"until": datetime(1970, 1, 1), "n": 1}),
+        ("two", {"n": 2}),
+    ]
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].endswith("truth values and dates alone: at, until.") or caplog.messages[0].endswith(
+        "truth values and dates alone: until, at."
+    )
+
+
 def test_lists_are_not_read_where_sentences_are(tmp_path, monkeypatch):
     pq.write_table(pa.table(COLUMNS), tmp_path / "a.parquet")
     seen = []
