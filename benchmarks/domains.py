@@ -160,9 +160,13 @@ ROWS = (*BASELINES, START, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
-    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), a language model, a path."""
+    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), a language model, a path.
+
+    "layers3-cls" has [CLS] pooling.
+    """
     if name.startswith("layers"):
-        return load_encoder(packaged_minilm(), layers=int(name[len("layers") :]), pooling="mean", max_seq_length=32)
+        layers, _, pooling = name.removeprefix("layers").partition("-")
+        return load_encoder(packaged_minilm(), layers=int(layers), pooling=pooling or "mean", max_seq_length=32)
     if name == "mpnet":
         return load_encoder("runs/encoders/mpnet", max_seq_length=64, dtype="bfloat16")
     if name in ("smollm2-plain", "gemma3-plain"):

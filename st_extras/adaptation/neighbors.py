@@ -19,10 +19,17 @@ _NEAREST = 3
 _EXAMPLES = 20  # texts or queries that are shown
 _LONGEST = 200  # characters of a text that are shown
 _SAME = 1e-6  # cosines that differ by less are equal
+_FOLDS = (
+    "Each text is shown with the change computed without it, and its neighbours are those of the same part of the "
+    "texts; the saved model is computed from all of them."
+)
+_ALL = "The change was computed from these texts among others."
 _ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
 
 
-def write_neighbors(folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, seed: int) -> float:
+def write_neighbors(
+    folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, folds: int = 0, seed: int
+) -> float:
     """Write the nearest neighbours of texts before and after a change of their embeddings.
 
     ``neighbors.md`` shows how many of the texts have other neighbours than before, and some of these. Neighbours that
@@ -30,9 +37,12 @@ def write_neighbors(folder: Path, texts: Sequence[str], before: Tensor, after: T
 
     Args:
         folder: an existing folder; a file of the same name is replaced.
-        texts: N different texts, 4 to several thousand: the cosines of all pairs are held.
+        texts: N different texts, 4 to several thousand (for each fold): the cosines of all pairs are held.
         before: (N, D) embeddings, D >= 2.
         after: (N, D') embeddings of the same texts, D' >= 2.
+        folds: of how many parts, one after the other as by ``torch.tensor_split``, each has a change that was computed
+            without its texts: neighbours are then those within the part. 0: one change of all texts, which it was
+            computed from.
         seed: of the draw of 20 texts that are shown.
 
     Returns:
@@ -42,12 +52,12 @@ def write_neighbors(folder: Path, texts: Sequence[str], before: Tensor, after: T
         ValueError: if an embedding is zero or not finite.
     """
     base, end = (check_embeddings(name, x).detach() for name, x in (("before", before), ("after", after)))
-    near_base, near_end = nearest(base), nearest(end)
+    near_base, near_end = nearest(base, folds), nearest(end, folds)
     base, end = base.cpu().double(), end.cpu().double()
     changed = _farther(end, near_base, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
     shown = sorted(random.Random(seed).sample(candidates, min(_EXAMPLES, len(candidates))))
-    parts = [_summary(len(texts), changed, len(shown))]
+    parts = [_summary(len(texts), changed, len(shown), folds)]
     parts += [_example(texts, row, (base, near_base), (end, near_end)) for row in shown]
     with whole_file(folder / TEXT_FILE) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
@@ -89,10 +99,14 @@ def write_searches(
     return share
 
 
-def nearest(unit: Tensor) -> Tensor:
-    """Return the numbers (N, 3) of the nearest other rows of each of N unit rows; on the CPU."""
-    unit = unit.float()
-    return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(min(_NEAREST, len(unit) - 1), dim=1).indices.cpu()
+def nearest(unit: Tensor, folds: int = 0) -> Tensor:
+    """Return the numbers (N, 3) of the nearest other rows of each of N unit rows, within each fold; on the CPU."""
+    found, first = [], 0
+    for part in unit.float().tensor_split(folds or 1):
+        cosines = (part @ part.T).fill_diagonal_(-torch.inf)
+        found.append(first + cosines.topk(min(_NEAREST, len(part) - 1), dim=1).indices.cpu())
+        first += len(part)
+    return torch.cat(found)
 
 
 def _cosines_to(unit: Tensor, near: Tensor) -> Tensor:
@@ -106,13 +120,13 @@ def _farther(end: Tensor, near_base: Tensor, near_end: Tensor) -> Tensor:
     return (farthest_old < _cosines_to(end, near_end) - _SAME).T
 
 
-def _summary(count: int, changed: Tensor, shown: int) -> str:
+def _summary(count: int, changed: Tensor, shown: int, folds: int) -> str:
     first, three = (int(changed[k - 1].sum()) for k in (1, _NEAREST))
     text = (
         "# Nearest neighbours before and after\n\n"
         f"Of {count} texts, {first} ({first / count:.0%}) have another nearest neighbour than before, and {three} "
-        f"({three / count:.0%}) have others among their three nearest. None of these texts was used to compute the "
-        "change. Other neighbours are not better ones: read some and judge for yourself."
+        f"({three / count:.0%}) have others among their three nearest. {_FOLDS if folds else _ALL} Other neighbours "
+        "are not better ones: read some and judge for yourself."
     )
     if not shown:
         return text

@@ -37,8 +37,8 @@ from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
 from st_extras.text.corpus import different_texts, distinct_sample, is_blank, iterate_sentences
 
-FEWEST_TEXTS = 5 * FEWEST
-"""An encoder is left unchanged with fewer different texts: a fifth of them is held out."""
+FEWEST_TEXTS = 2 * FEWEST
+"""An encoder is left unchanged with fewer different texts: they are compared in two parts."""
 REPORT = "adaptation.json"
 PART = 500
 """Texts that are encoded at a time: the clock is read between two parts."""
@@ -54,7 +54,7 @@ class AdaptationOptions:
         minutes: how long it may take, about, above 0 and up to 10,000; encoding the sample stops after 60 % of the
             time, and the texts encoded by then are used, which the result says first. Too few of them are an error.
             Candidates are computed and scored in any case. None: as long as it takes.
-        limit: use at most this many texts, 500 to 50,000, drawn at random.
+        limit: use at most this many texts, 200 to 50,000, drawn at random.
         batch_size: texts per forward pass.
         seed: random seed.
         overwrite: replace an earlier result in the output folder.
@@ -102,12 +102,12 @@ class Sample:
     texts: list[str] = field(repr=False)
     read: int
 
-    def summary(
-        self, encoded: int, used: Sequence[str], held_out: int = 0, near_duplicates: float | None = None
-    ) -> TextSummary:
+    def summary(self, encoded: int, used: Sequence[str], near_duplicates: float | None = None) -> TextSummary:
         """Return the sample in numbers: how many of its texts were encoded, and which ones are used."""
         words = sum(len(text.split()) for text in used) / max(1, len(used))
-        return TextSummary(self.read, len(self.texts), encoded, len(used), held_out, round(words, 1), near_duplicates)
+        return TextSummary(
+            self.read, len(self.texts), encoded, len(used), round(words, 1), near_duplicates=near_duplicates
+        )
 
 
 def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Sample:
@@ -129,7 +129,7 @@ def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Samp
                 yield text
 
     sampled = distinct_sample(stripped(), limit, seed)
-    random.Random(seed).shuffle(sampled)  # text is often sorted by label or origin, and held-out texts must be of all
+    random.Random(seed).shuffle(sampled)  # text is often sorted by label or origin, and scored texts must be of all
     return Sample(sampled, read)
 
 

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from st_extras import encoder_names
+from st_extras.cli.console import named_step
 
 TEXT = "Text"
 ENCODER = "Encoder"
@@ -39,7 +40,7 @@ class Command(TyperCommand):
     """A command that runs only if nothing that it reads would be lost by what it writes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command.
+        """Run the command; an error that does not explain itself names the command.
 
         Raises:
             ValueError: if an output has no name, is an input, or is a folder with an input in it.
@@ -62,7 +63,8 @@ class Command(TyperCommand):
                         f"{_shown_name(output)} must not replace what {_shown_name(read)} reads, {name!r}, got "
                         f"{str(path)!r}: write to another place."
                     )
-        return super().invoke(ctx)
+        with named_step(f"st-extras {ctx.info_name}"):  # here: typer would make "Abort." of an EOFError
+            return super().invoke(ctx)
 
 
 def _places(name: str) -> set[Path]:

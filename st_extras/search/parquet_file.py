@@ -2,19 +2,21 @@
 
 Its columns are id, title and text, one for each field of metadata, and what the search made of the documents: spans and
 embeddings of their passages, and their words with how often each stands there. The rest, such as the weight, is JSON in
-the schema's metadata. Nothing in it can run code.
+the file's metadata, beside a checksum: what another program changed is refused. Nothing in it can run code.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import date, datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -22,41 +24,40 @@ from numpy.typing import NDArray
 from pyarrow import compute, parquet
 from scipy.sparse import csr_matrix
 
-from st_extras.checks import check_choice, check_count, check_not_negative
 from st_extras.encoders.fingerprint import EncoderFingerprint
-from st_extras.encoders.passages import Passages, check_passages
+from st_extras.encoders.passages import Passages
 from st_extras.search.state import EmbeddingBlocks, SearchState, Weight, WeightRule
 from st_extras.text.documents import Document, Scalar
-from st_extras.text.term_weights import WordCounts, check_language, check_share, word_rules
+from st_extras.text.term_weights import WordCounts, word_rules
 
-_KEY = b"st_extras.search"
-_MAGIC = b"PAR1"  # the first and the last bytes of a Parquet file
+_ABOUT, _CHECKSUM = b"st_extras.search", b"st_extras.checksum"  # in the file's metadata
+_MAGIC = b"PAR1"  # how a Parquet file begins, and how it ends after its footer and the footer's length
 _ROWS = 8192  # documents that are written and read together
-_WRONG = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RuntimeError)
-"""What reading raises of values that no search wrote."""
-
-
-def _types(dimension: int) -> dict[str, Any]:
-    """Return the type of each column beside those of the metadata, for embeddings of D dimensions."""
-    return {
-        "id": pa.string(),
-        "title": pa.string(),
-        "text": pa.string(),
-        "id_is_number": pa.bool_(),
-        "spans": pa.list_(pa.list_(pa.int32(), 2)),
-        "embeddings": pa.list_(pa.list_(pa.float32(), dimension)),
-        "words": pa.list_(pa.dictionary(pa.int32(), pa.string())),
-        "counts": pa.list_(pa.int32()),
-    }
+_OWN = ("id", "title", "text", "id_is_number", "spans", "embeddings", "words", "counts")
+"""The columns of a search, beside those of the metadata."""
 
 
 # --- writing ---
 
 
+class _Summed:
+    """A file to write to, with the checksum (CRC-32) of what was written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.checksum = file, 0
+
+    def write(self, content: bytes) -> int:
+        """Write some bytes."""
+        self.checksum = crc32(content, self.checksum)
+        return self.file.write(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
 def write_state(path: Path, state: SearchState) -> None:
     """Write a state to a file, some documents at a time."""
-    fields = _metadata_columns(state.documents)
-    names = _names_in_file(fields)
+    metadata = _metadata_columns(state.documents)
     about = {
         "version": state.version,
         "encoder": state.encoder.to_json(),
@@ -66,31 +67,30 @@ def write_state(path: Path, state: SearchState) -> None:
         "word_rules": word_rules(state.words.language),
         "rule": asdict(state.rule),
         "weight": asdict(state.weight),
-        "metadata": [[names[field], field, is_json] for field, (_, is_json) in fields.items()],
+        "metadata": [[name, field, is_json] for name, (field, _, is_json) in metadata.items()],
     }
-    types = _types(state.embeddings.dimension)
-    of_metadata = {names[field]: column for field, (column, _) in fields.items()}
-    order = ["id", "title", "text", *of_metadata, "id_is_number", "spans", "embeddings", "words", "counts"]
-    types |= {name: column.type for name, column in of_metadata.items()}
-    schema = pa.schema([(name, types[name]) for name in order], {_KEY: json.dumps(about)})
-    texts = [name for name in order if types[name] == pa.string()]  # numbers would not shrink
     vocabulary = pa.array([*state.words.vocabulary], pa.string())
-    with parquet.ParquetWriter(
-        path,
-        schema,
-        compression=dict.fromkeys(texts, "zstd"),
-        use_dictionary=["words.list.element"],
-        write_statistics=[*of_metadata],
-        write_page_checksum=True,
-    ) as file:
-        for first in range(0, len(state.documents), _ROWS):
-            part = slice(first, first + _ROWS)
-            columns = _columns(state, part, vocabulary) | {name: column[part] for name, column in of_metadata.items()}
-            file.write_table(pa.table([columns[name] for name in order], schema=schema))
+    schema = _table(state, slice(0, 0), vocabulary, metadata).schema
+    texts = [name for name in schema.names if schema.field(name).type == pa.string()]
+    with path.open("wb") as stream:
+        file = _Summed(stream)
+        with parquet.ParquetWriter(
+            file,
+            schema,
+            compression=dict.fromkeys(texts, "zstd"),  # numbers would not shrink
+            use_dictionary=["words.list.element"],
+            write_statistics=[*metadata],
+        ) as writer:
+            for first in range(0, len(state.documents), _ROWS):
+                writer.write_table(_table(state, slice(first, first + _ROWS), vocabulary, metadata))
+            content = json.dumps(about)
+            writer.add_key_value_metadata({_ABOUT: content, _CHECKSUM: str(crc32(content.encode(), file.checksum))})
 
 
-def _columns(state: SearchState, part: slice, vocabulary: pa.Array) -> dict[str, pa.Array]:
-    """Return what the columns of a search hold for some of its documents."""
+def _table(
+    state: SearchState, part: slice, vocabulary: pa.Array, metadata: Mapping[str, tuple[str, pa.Array, bool]]
+) -> pa.Table:
+    """Return the rows of some documents."""
     documents = state.documents[part]
     end = part.start + len(documents)
     first = state.passages.first[part.start : end + 1]
@@ -99,42 +99,46 @@ def _columns(state: SearchState, part: slice, vocabulary: pa.Array) -> dict[str,
     used, words = np.unique(counts.indices, return_inverse=True)  # only these words stand in the dictionary
     dictionary = pa.DictionaryArray.from_arrays(pa.array(words, pa.int32()), vocabulary.take(pa.array(used)))
     of_passages, of_words = (pa.array(offsets - offsets[0], pa.int32()) for offsets in (first, counts.indptr))
-    return {
-        "id": [str(document.id) for document in documents],
-        "id_is_number": [isinstance(document.id, int) for document in documents],
-        "title": [document.title for document in documents],
-        "text": [document.text for document in documents],
-        "spans": pa.ListArray.from_arrays(of_passages, _lists(state.passages.spans[rows])),
-        "embeddings": pa.ListArray.from_arrays(of_passages, _lists(state.embeddings.rows(rows))),
-        "words": pa.ListArray.from_arrays(of_words, dictionary),
-        "counts": pa.ListArray.from_arrays(of_words, pa.array(counts.data, pa.int32())),
-    }
+    return pa.table(
+        {
+            "id": pa.array([str(document.id) for document in documents], pa.string()),
+            "title": pa.array([document.title for document in documents], pa.string()),
+            "text": pa.array([document.text for document in documents], pa.string()),
+            **{name: column[part] for name, (_, column, _) in metadata.items()},
+            "id_is_number": pa.array([isinstance(document.id, int) for document in documents], pa.bool_()),
+            "spans": pa.ListArray.from_arrays(of_passages, _lists(state.passages.spans[rows])),
+            "embeddings": pa.ListArray.from_arrays(of_passages, _lists(state.embeddings.rows(rows))),
+            "words": pa.ListArray.from_arrays(of_words, dictionary),
+            "counts": pa.ListArray.from_arrays(of_words, pa.array(counts.data, pa.int32())),
+        }
+    )
 
 
 def _lists(rows: NDArray[Any]) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
 
 
-# --- metadata ---
+def _metadata_columns(documents: Sequence[Document]) -> dict[str, tuple[str, pa.Array, bool]]:
+    """Return each field of metadata, its column (N,) and whether that holds JSON, by the name of the column.
 
-
-def _metadata_columns(documents: Sequence[Document]) -> dict[str, tuple[pa.Array, bool]]:
-    """Return a column (N,) for each field of metadata, and whether it holds JSON.
-
-    It does if no column of one type gives back the values, as where some are texts and others numbers.
+    That is the field's name, with "_" after one that another column has. A column holds JSON if no type gives back the
+    values, as where some are texts and others numbers.
     """
     values: dict[str, list[Scalar | None]] = {}
     for place, document in enumerate(documents):
         for field, value in document.metadata.items():
             values.setdefault(field, [None] * len(documents))[place] = value
-    columns = {}
+    columns: dict[str, tuple[str, pa.Array, bool]] = {}
     for field, of_field in values.items():
+        name = field
+        while name in _OWN or name in columns:
+            name += "_"
         try:
             column = pa.array(of_field)
             is_json = column.to_pylist() != of_field
         except (pa.ArrowException, OverflowError, ValueError):
             is_json = True
-        columns[field] = (pa.array(map(_as_json, of_field), pa.string()) if is_json else column), is_json
+        columns[name] = field, pa.array(map(_as_json, of_field), pa.string()) if is_json else column, is_json
     return columns
 
 
@@ -152,32 +156,14 @@ def _from_json(value: str) -> Scalar:
     return found  # type: ignore[no-any-return]
 
 
-def _names_in_file(fields: Iterable[str]) -> dict[str, str]:
-    """Return the column of each field of metadata: its name, with "_" after one that another column has."""
-    names: dict[str, str] = {}
-    for field in fields:
-        name = field
-        while name in _types(1) or name in names.values():
-            name += "_"
-        names[field] = name
-    return names
-
-
 # --- reading ---
 
 
-def read_state(path: Path) -> SearchState:
-    """Read the state that a file holds, all of it into memory.
-
-    If its words were counted by other rules, as by an earlier version of this package or of what stems words, they are
-    counted again.
-
-    Raises:
-        ValueError: if it is no file of a search, or damaged.
-        OSError: if it cannot be read.
-    """
-    with _opened(path) as file:
-        return _read(file, _about(file))
+def resolved(path: str | PathLike[str]) -> Path:
+    """Return the absolute path of a file, links resolved, so that the file and not a link to it is replaced."""
+    if not str(path).strip():
+        raise ValueError(f"path must name a file, got {str(path)!r}.")
+    return Path(path).resolve()
 
 
 def check_search_file(path: str | PathLike[str]) -> Path:
@@ -194,13 +180,6 @@ def check_search_file(path: str | PathLike[str]) -> Path:
     return file
 
 
-def resolved(path: str | PathLike[str]) -> Path:
-    """Return the absolute path of a file, links resolved, so that the file and not a link to it is replaced."""
-    if not str(path).strip():
-        raise ValueError(f"path must name a file, got {str(path)!r}.")
-    return Path(path).resolve()
-
-
 def stored_version(path: Path) -> str | None:
     """Return the version of the state that a file holds; None if there is no file or an empty one.
 
@@ -210,146 +189,109 @@ def stored_version(path: Path) -> str | None:
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return None
-    with _opened(path) as file:
-        return str(_about(file)["version"])
+    with _opened(path) as (_, file):
+        return str(json.loads(file.metadata.metadata[_ABOUT])["version"])
+
+
+def read_state(path: Path) -> SearchState:
+    """Read the state that a file holds, all of it into memory.
+
+    If its words were counted by other rules, as by an earlier version of this package or of what stems words, they are
+    counted again.
+
+    Raises:
+        ValueError: if it is no file of a search, or was changed.
+        OSError: if it cannot be read.
+    """
+    with _opened(path) as (stream, file):
+        content = file.metadata.metadata[_ABOUT]
+        if _checksum(stream, content) != int(file.metadata.metadata[_CHECKSUM]):
+            raise ValueError("the checksum is another")
+        return _read(file, json.loads(content))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[parquet.ParquetFile]:
-    """Yield a Parquet file; what fails while it is read is a ValueError that names it and says what it is."""
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, parquet.ParquetFile]]:
+    """Yield the file of a search, also as Parquet; what fails while it is read is a ValueError that says what it is."""
+    refused = f"path must be a file that HybridSearch.save wrote, got {str(path)!r}, "
     if not path.is_file():
-        raise ValueError(
-            f"path must be a file that HybridSearch.save wrote, got {str(path)!r}, "
-            f"{'a folder' if path.is_dir() else 'where there is no file'}."
-        )
+        raise ValueError(f"{refused}{'a folder' if path.is_dir() else 'where there is no file'}.")
+    found = "which is not a Parquet file"
     with path.open("rb") as stream:  # not mapped into memory: another process may replace the file
-        is_parquet = stream.read(len(_MAGIC)) == _MAGIC
         try:
-            with parquet.ParquetFile(stream, page_checksum_verification=True) as file:
-                yield file
-        except (pa.ArrowException, OSError, *_WRONG) as error:
+            if stream.read(len(_MAGIC)) == _MAGIC:
+                found = "which is cut off, damaged, or was changed by another program"
+            with parquet.ParquetFile(stream) as file:
+                if _ABOUT not in (file.metadata.metadata or {}):
+                    found = "a table that another program wrote"
+                yield stream, file
+        except Exception as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            found = "which is cut off, damaged or changed" if is_parquet else "which is not a Parquet file"
-            reason = "" if not is_parquet else f" ({' '.join(str(error).split())[:200].rstrip('.')})"
             raise ValueError(
-                f"path must be a file that HybridSearch.save wrote, got {str(path)!r}, {found}{reason}: give another "
-                "file, or make the search again from its documents."
+                f"{refused}{found}: give another file, or make the search again from its documents."
             ) from error
 
 
-def _about(file: parquet.ParquetFile) -> dict[str, Any]:
-    """Return what the schema's metadata says of the search."""
-    content = (file.schema_arrow.metadata or {}).get(_KEY)
-    if content is None:
-        raise ValueError("a table that another program wrote")
-    about: dict[str, Any] = json.loads(content)
-    return about
+def _checksum(stream: BinaryIO, about: bytes) -> int:
+    """Return the checksum of what stands before the footer of a Parquet file, and of what it says about the search."""
+    left = stream.seek(-8, os.SEEK_END) - int.from_bytes(stream.read(4), "little")
+    stream.seek(0)
+    checksum = 0
+    while left > 0 and (content := stream.read(min(left, 2**20))):
+        checksum, left = crc32(content, checksum), left - len(content)
+    return crc32(about, checksum)
 
 
-def _read(file: parquet.ParquetFile, about: Mapping[str, Any]) -> SearchState:
-    """Return the state of a file.
-
-    Raises:
-        ValueError: if a value is none that was written; some raise another error of :data:`_WRONG`.
-    """
-    language = check_language(about["language"])
-    encoder = EncoderFingerprint.from_json(about["encoder"])
-    dimension = encoder.probes.shape[1]
-    for name, kind in _types(dimension).items():
-        if file.schema_arrow.field(name).type != kind:
-            raise ValueError(f"the column {name} has another type")
+def _read(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
+    """Return the state of a file."""
+    encoder, language = EncoderFingerprint.from_json(about["encoder"]), about["language"]
     documents: list[Document] = []
     vocabulary: dict[str, int] = {}
     of_passages, of_words = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.int64)]  # how many each document has
-    spans, embeddings = [np.empty((0, 2), dtype=np.int32)], []
-    columns, counts = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int32)]
+    all_spans, all_embeddings = [np.empty((0, 2), dtype=np.int32)], []
+    columns, all_counts = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int32)]
     for number in range(file.num_row_groups):
         table = file.read_row_group(number)
         documents += _documents(table, about["metadata"])
-        lists = {name: table.column(name).combine_chunks() for name in ("spans", "embeddings", "words", "counts")}
-        parts = {name: column.flatten() for name, column in lists.items()}
-        sizes = {name: compute.list_value_length(column).to_numpy() for name, column in lists.items()}
-        for one, other in (("spans", "embeddings"), ("words", "counts")):
-            if not np.array_equal(sizes[one], sizes[other]):
-                raise ValueError(f"{one} and {other} of a document differ in number")
-        of_passages.append(sizes["spans"])
-        of_words.append(sizes["words"])
-        spans.append(parts["spans"].flatten().to_numpy().reshape(-1, 2))
-        embeddings.append(parts["embeddings"].flatten().to_numpy().reshape(-1, dimension))
-        words = parts["words"].dictionary.to_pylist()
-        column_of = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in words], dtype=np.int32)
-        columns.append(column_of[parts["words"].indices.to_numpy()])
-        counts.append(parts["counts"].to_numpy())
-    first, first_words = np.cumsum(np.concatenate(of_passages)), np.cumsum(np.concatenate(of_words))
-    passages = Passages(first, np.concatenate(spans))
-    _check(documents, passages, embeddings, counts)
-    rule = WeightRule(**about["rule"] | {"queries": tuple(map(str, about["rule"]["queries"]))})
-    check_share(rule.share)
-    check_not_negative("bm25_weight", 0.0 if rule.given is None else rule.given)
-    weight = Weight(**about["weight"])
-    check_not_negative("bm25_weight", weight.value)
-    check_count("documents", weight.documents)
-    check_count("added", weight.added)
-    if about["word_rules"] == word_rules(language):
-        matrix = csr_matrix(
-            (np.concatenate(counts), np.concatenate(columns), first_words), shape=(len(documents), len(vocabulary))
+        spans, embeddings, words, counts = (
+            table.column(name).combine_chunks() for name in ("spans", "embeddings", "words", "counts")
         )
-        word_counts = WordCounts(matrix, vocabulary, language)
+        of_passages.append(compute.list_value_length(spans).to_numpy())
+        of_words.append(compute.list_value_length(words).to_numpy())
+        all_spans.append(spans.flatten().flatten().to_numpy().reshape(-1, 2))
+        all_embeddings.append(embeddings.flatten().flatten().to_numpy().reshape(-1, encoder.probes.shape[1]))
+        of_group = [vocabulary.setdefault(w, len(vocabulary)) for w in words.flatten().dictionary.to_pylist()]
+        columns.append(np.array(of_group, dtype=np.int32)[words.flatten().indices.to_numpy()])
+        all_counts.append(counts.flatten().to_numpy())
+    if about["word_rules"] == word_rules(language):
+        arrays = np.concatenate(all_counts), np.concatenate(columns), np.cumsum(np.concatenate(of_words))
+        word_counts = WordCounts(csr_matrix(arrays, shape=(len(documents), len(vocabulary))), vocabulary, language)
     else:
         word_counts = WordCounts.of([document.full_text for document in documents], language)
     return SearchState(
         documents,
-        passages,
-        EmbeddingBlocks.of(embeddings, dimension),
+        Passages(np.cumsum(np.concatenate(of_passages)), np.concatenate(all_spans)),
+        EmbeddingBlocks.of(all_embeddings, encoder.probes.shape[1]),
         word_counts,
         encoder,
-        check_choice("similarity", about["similarity"], ("cosine", "dot")),
-        check_passages(about["passage_words"]),
-        rule,
-        weight,
-        str(about["version"]),
+        about["similarity"],
+        about["passage_words"],
+        WeightRule(**about["rule"] | {"queries": tuple(about["rule"]["queries"])}),
+        Weight(**about["weight"]),
+        about["version"],
     )
 
 
-def _documents(table: pa.Table, metadata: Sequence[Any]) -> list[Document]:
+def _documents(table: pa.Table, metadata: Sequence[tuple[str, str, bool]]) -> list[Document]:
     """Return some documents, with the fields of metadata: the column, the name and whether it holds JSON of each."""
     fields: list[dict[str, Scalar]] = [{} for _ in range(len(table))]
     for column, name, is_json in metadata:
         for place, value in enumerate(table.column(column).to_pylist()):
             if value is not None:
                 fields[place][name] = _from_json(value) if is_json else value
-    ids, are_numbers, titles, texts = (
-        table.column(name).to_pylist() for name in ("id", "id_is_number", "title", "text")
+    keys, titles, texts, are_numbers = (
+        table.column(name).to_pylist() for name in ("id", "title", "text", "id_is_number")
     )
-    keys = [int(key) if is_number else key for key, is_number in zip(ids, are_numbers, strict=True)]
-    if None in ids or None in titles or None in texts:
-        raise ValueError("a document without id, title or text")
-    return [*map(Document, keys, titles, texts, fields)]
-
-
-def _check(
-    documents: Sequence[Document],
-    passages: Passages,
-    embeddings: Sequence[NDArray[np.float32]],
-    counts: Sequence[NDArray[np.int32]],
-) -> None:
-    """Check what a search relies on.
-
-    Raises:
-        ValueError: if it does not hold.
-    """
-    if len({document.id for document in documents}) < len(documents):
-        raise ValueError("an id that stands twice")
-    if (np.diff(passages.first) < 1).any():
-        raise ValueError("a document without a passage")
-    if not len(passages.spans) == passages.first[-1] == sum(map(len, embeddings)):
-        raise ValueError("a passage without a span or an embedding")
-    lengths = np.array([len(document.full_text) for document in documents], dtype=np.int64)
-    starts, stops = passages.spans.T
-    if ((starts < 0) | (stops < starts) | (stops > np.repeat(lengths, np.diff(passages.first)))).any():
-        raise ValueError("a passage that is not in its document")
-    if not all(np.isfinite(part.min(initial=0) + part.max(initial=0)) for part in embeddings):
-        raise ValueError("an embedding that is not finite")
-    if any(part.min(initial=1) < 1 for part in counts):
-        raise ValueError("a word that stands less than once in its document")
+    ids = [int(key) if is_number else key for key, is_number in zip(keys, are_numbers, strict=True)]
+    return [*map(Document, ids, titles, texts, fields)]

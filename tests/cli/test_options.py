@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from torch import nn
 
 from st_extras import adaptation
 from st_extras.adaptation import AdaptationOptions
@@ -40,10 +41,11 @@ class Model(NamedTuple):
     similarity_fn_name = "cosine"
 
 
-class Own:
+class Own(nn.Module):
     """A loss of the user's own."""
 
-    def __init__(self, model: Any, scale: float = 1.0) -> None: ...
+    def __init__(self, model: Any, scale: float = 1.0) -> None:
+        super().__init__()
 
 
 ENC = Model("enc", {})

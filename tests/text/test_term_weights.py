@@ -187,15 +187,6 @@ def test_a_language_without_a_stemmer(language):
         BM25(TEXTS, language)
 
 
-def test_it_is_what_bm25s_finds():
-    bm25s = pytest.importorskip("bm25s")
-    index = bm25s.BM25()
-    documents = [search_words(text, singles=True) for text in TEXTS]
-    index.index(documents, show_progress=False)
-    expected = [index.get_scores(search_words(query)) for query in ("the cat", "ran home ran")]
-    np.testing.assert_allclose(BM25(TEXTS).scores(["the cat", "ran home ran"]), expected, rtol=1e-6)
-
-
 def test_the_stop_words_are_those_of_lucene():
     stopwords = pytest.importorskip("bm25s.stopwords")
     assert frozenset(stopwords.STOPWORDS_EN) == STOP_WORDS
