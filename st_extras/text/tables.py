@@ -39,6 +39,7 @@ _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
+_WHOLE = "whole file"  # beside the kinds of files, as an ending
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
@@ -178,12 +179,19 @@ def text_columns(
     return columns
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a cell is empty: None, or NaN as pandas has it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def read_number(value: Any, where: str, what: str) -> float:
     """Return the number that a cell holds.
 
     Raises:
-        ValueError: if it is no finite number; the message begins with ``where``, and calls it ``what``.
+        ValueError: if it is empty, or no finite number; the message begins with ``where``, and calls it ``what``.
     """
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+        raise ValueError(f"{where}: a {what} is missing, got {shown(value)}: fill it, or leave its row out.")
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -196,10 +204,15 @@ def read_number(value: Any, where: str, what: str) -> float:
 # --- what a name stands for ---
 
 
-def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
+def open_tables(name: str, columns: Mapping[str, Column], *, whole_files: bool = False) -> list[Table]:
     """Return what ``name`` stands for: one table, or each file of a folder or pattern; of a search folder, its corpus.
 
     Files are read when their rows are asked for; data sets are found, and downloaded, at once.
+
+    Args:
+        name: of a file, a folder, a pattern or a data set.
+        columns: to read.
+        whole_files: a text file is one row, and its path the id, rather than a row for each line.
 
     Raises:
         ValueError: if there is nothing of that name, or it is not clear which files are meant.
@@ -207,14 +220,15 @@ def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
     if not name.strip():
         raise ValueError(f"A source of text must be a file, folder, pattern or data set, got {name!r}.")
     path = Path(name)
+    other = _WHOLE if whole_files else ".txt"
     if path.is_file() or path.is_fifo():
-        return [open_file(path, columns)]
+        return [open_file(path, columns, other)]
     if path.is_dir():
         collection = find_search_folder(path)
         files = files_of_folder(path) if collection is None else [collection.corpus]
-        return [open_file(file, columns) for file in files]
+        return [open_file(file, columns, other) for file in files]
     if has_magic(name) and "://" not in name:
-        return [open_file(file, columns) for file in files_of_pattern(name)]
+        return [open_file(file, columns, other) for file in files_of_pattern(name)]
     check_no_missing_file(name)
     return [_of_hub(name, columns)]
 
@@ -237,7 +251,8 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     Args:
         path: the file.
         columns: to read.
-        other: what a file of any other ending is read as: ".txt", one sentence per line, or ".tsv".
+        other: what a file of any other ending, or of .txt, is read as: ".txt", a row for each line, ".tsv", or a row
+            that is the whole file.
 
     Raises:
         ValueError: if it is a copy that an editor left, or a pipe that would have to be read twice.
@@ -277,6 +292,11 @@ def warn_of_faults(tables: Iterable[Table]) -> None:
 
 def _lines(path: str | PathLike[str]) -> Rows:
     return ((f"{path}, line {number}", line) for number, line in read_lines(path))
+
+
+def _whole_text(path: str | PathLike[str]) -> Rows:
+    """Yield the one document of a text file; its path is its id."""
+    yield str(path), {"id": str(path), "text": "".join(line for _, line in read_lines(path))}
 
 
 def _markdown(path: str | PathLike[str], left_out: LeftOut) -> Rows:
@@ -471,6 +491,7 @@ def _python_rows(batch: Any, left_out: LeftOut) -> list[dict[str, Any]]:
 
 _READERS: dict[str, tuple[Callable[..., Rows], str]] = {
     ".txt": (_lines, ""),
+    _WHOLE: (_whole_text, ""),
     ".md": (_markdown, ""),
     ".jsonl": (_jsonl, ""),
     ".json": (_json, " (it must be a list of objects, or hold one per line)"),
