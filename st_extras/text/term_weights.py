@@ -147,11 +147,11 @@ class BM25:
         counts, self.vocabulary, self.language = documents.counts, documents.vocabulary, documents.language
         lengths = np.asarray(counts.sum(axis=1), dtype=np.float32).ravel()
         mean = lengths.mean() if len(lengths) else 0
-        saturation = _K1 * (1 - _B + _B * lengths / (mean or 1))
+        norms = length_norm(lengths, mean)
         weights = counts.tocsc().astype(np.float32)
         holding = np.diff(weights.indptr)  # (V,) documents that have a word
         idf = np.log1p((len(lengths) - holding + 0.5) / (holding + 0.5)).astype(np.float32)
-        weights.data /= weights.data + saturation[weights.indices]
+        weights.data /= weights.data + norms[weights.indices]
         weights.data *= np.repeat(idf, holding)
         self.weights = weights
 
@@ -173,6 +173,11 @@ class BM25:
         """Return the columns of the words of a query that a document has; one that stands twice counts twice."""
         known = (self.vocabulary.get(word) for word in search_words(query, self.language))
         return [column for column in known if column is not None]
+
+
+def length_norm(words: Any, mean: Any) -> Any:
+    """Return ``k1 * (1 - b + b * |d| / mean(|d|))`` of documents with so many words, in :class:`BM25`'s equation."""
+    return _K1 * (1 - _B + _B * words / (mean or 1))
 
 
 def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) -> float:

@@ -302,7 +302,7 @@ def test_what_was_removed_is_in_no_file(search, path):
 
 
 def test_words_of_a_change_that_failed_are_nowhere(search, path, monkeypatch):
-    monkeypatch.setattr(search, "_embed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(search._encoder, "embed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         search.add({"failed": "Kowalski pays"})
     monkeypatch.undo()
