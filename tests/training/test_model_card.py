@@ -1,4 +1,4 @@
-"""The card of a trained encoder can be pushed as it is: what it names, the scores that it has, what it does not show."""
+"""The card of a trained encoder can be pushed as it is: what it names, its scores, what it does not show."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,6 @@ from st_extras.losses import SimCSELoss
 from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.training import train_encoder
 from st_extras.training.model_card import name_base_model
-from tests.cli.commands import run
 from tests.fixtures import build_encoder
 
 PAIRS = [column[:40] for column in graded_pairs()]
@@ -89,13 +88,3 @@ def test_the_base_model_is_read_from_where_it_was_loaded(encoder, path, name):
     encoder.transformers_model.config._name_or_path = path
     name_base_model(encoder)
     assert encoder.model_card_data.base_model == name
-
-
-def test_the_command_line_names_the_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    build_encoder(tmp_path / "enc")
-    Path("my_texts.txt").write_text("\n".join(TEXTS), encoding="utf8")
-    words = ["--output", "out", "--steps", "1", "--batch-size", "8", "--quiet"]
-    code, _, err = run("train", "simcse", "enc", "my_texts.txt", *words)
-    assert code == 0, err
-    assert "on the my_texts.txt dataset" in Path("out", "README.md").read_text(encoding="utf8")
