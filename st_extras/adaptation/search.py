@@ -114,7 +114,6 @@ def adapt_search(
         ValueError: if a setting is not allowed, ``output`` may not be used, most of the queries are documents, the
             encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
             be used with it, an embedding is not finite, or too few documents could be encoded in the time.
-        ImportError: if there is a ``language`` and the extra ``search`` is not installed.
 
     Example:
         >>> import tempfile

@@ -200,7 +200,7 @@ def evaluate(
             baseline=baseline,
             index=index,
             language=language,
-            passages=options.passage_words(passages),
+            passages="default" if passages is None else passages or None,
             show_progress_bar=bar,
         )
         if ranks is not None:
