@@ -55,6 +55,7 @@ TABLES: dict[str, Declared] = {
     "acceptance": domains.acceptance,
     "strengths": strength.strengths_table,
     "few-texts": strength.few_texts_table,
+    "promise": strength.promise,
     "hybrid-minilm": search.HYBRID,
     "fusions": search.FUSIONS,
     "passages": search.passages_table,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from benchmarks.records import records
-from benchmarks.tables.render import Table, of_texts
+from benchmarks.tables.render import Sentence, Table, of_texts
 
 FEW = (200, 300, 500, 1000, 2000, 4000, 12_000)
 """Numbers of texts of the study few_texts."""
@@ -129,16 +129,39 @@ def _drawn(cell: Cell) -> int:
     return int(cell["run"].split("-")[-2])
 
 
-def points_per_gain() -> tuple[float, float]:
-    """Return what a label-free gain of 1 stands for by labels, in points: 10th and 90th percentile of all strengths.
+def promised_cells(*, few: bool) -> list[Cell]:
+    """Return the records that expected points are computed from: of fewer than 500 texts, or of 500 and more.
 
-    Gains of 0.01 and less say too little and are left out.
+    The study few_texts scored them by cross-fitting. Those of the study strength, on held-out texts, count where they
+    were computed from so many texts that both agree.
     """
-    ratios = [
+    older = [] if few else [one for one in records("strength") if one["fitted"] >= 1500]
+    return [*older, *(one for one in records("few_texts") if (one["fitted"] < 500) is few)]
+
+
+def ratios(found: Iterable[Cell]) -> list[float]:
+    """Return the points by labels for a label-free gain of 1, of each strength that the label-free score accepts."""
+    return [
         gained(cell, name) / cell["rows"][name]["gain"]
-        for cell in [*cells(), *cells(fewer=True)]
+        for cell in found
         for name in STRENGTHS
-        if cell["rows"][name]["gain"] > 0.01
+        if cell["rows"][name]["low"] > 0
     ]
-    deciles = statistics.quantiles(ratios, n=10, method="inclusive")
+
+
+def points_per_gain(found: Iterable[Cell]) -> tuple[float, float]:
+    """Return what a label-free gain of 1 stands for by labels, in points: 10th and 90th percentile."""
+    deciles = statistics.quantiles(ratios(found), n=10, method="inclusive")
     return deciles[0], deciles[-1]
+
+
+def promise() -> Sentence:
+    """Return the sentence of how often points lie where they are expected, in a domain that expected nothing."""
+    parts = []
+    for title, few in (("200 to 499", True), ("500 and more", False)):
+        found, held = promised_cells(few=few), []
+        for domain in sorted({one["domain"] for one in found}):
+            low, high = points_per_gain(one for one in found if one["domain"] != domain)
+            held += [low <= one <= high for one in ratios(one for one in found if one["domain"] == domain)]
+        parts.append(f"{sum(held)} of {len(held)} from {title} texts")
+    return Sentence(f"Computed from two domains, the range held in the third for {' and '.join(parts)}.", {})

@@ -157,7 +157,7 @@ def adapt(
         refined = model
         if choice.name is not None:
             result = next(one for one in scores.results if one.name == choice.name)
-            points = expected_points(result.gain) if dev is None else None
+            points = expected_points(result.gain, summary.used) if dev is None else None
             candidate = scores.candidates[choice.name]
             refined = add_linear(
                 model,
