@@ -21,7 +21,7 @@ class TextSummary:
         sampled: different ones of these, at most ``limit``.
         encoded: those of the sample that were encoded before ``minutes`` were over; all without that limit.
         used: those of the encoded ones whose embedding is not zero.
-        mean_words: words of a used text, on average.
+        mean_words: words of a used text, on average; characters in scripts without spaces.
         scored: those of the used texts, at most 2,000, that candidates of :func:`adapt` are compared on: each by a
             transform that was computed without it. What is saved is computed from all used texts. 0: labels choose,
             or nothing was compared; also for search, where queries are compared.

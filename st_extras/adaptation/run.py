@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +34,8 @@ from st_extras.encoders.structure import check_known, keep_modes
 from st_extras.evaluation.label_free import FEWEST
 from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
-from st_extras.text.corpus import different_texts, distinct_sample, is_blank, iterate_sentences
+from st_extras.text.corpus import different_texts, sampled_texts
+from st_extras.text.words import SPACED_WORD
 
 FEWEST_TEXTS = 2 * FEWEST
 """An encoder is left unchanged with fewer different texts: they are compared in two parts."""
@@ -104,33 +104,15 @@ class Sample:
 
     def summary(self, encoded: int, used: Sequence[str], near_duplicates: float | None = None) -> TextSummary:
         """Return the sample in numbers: how many of its texts were encoded, and which ones are used."""
-        words = sum(len(text.split()) for text in used) / max(1, len(used))
+        words = sum(len(SPACED_WORD.findall(text)) for text in used) / max(1, len(used))
         return TextSummary(
             self.read, len(self.texts), encoded, len(used), round(words, 1), near_duplicates=near_duplicates
         )
 
 
 def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Sample:
-    """Sample at most ``limit`` different texts of a collection, a stream or a data set; blank ones are left out.
-
-    Args:
-        texts: read once.
-        limit: at most this many.
-        seed: which ones, and their order.
-        name: of the argument that they are from, for messages.
-    """
-    read = 0
-
-    def stripped() -> Iterator[str]:
-        nonlocal read
-        for text in map(str.strip, iterate_sentences(texts, name=name)):
-            if not is_blank(text):
-                read += 1
-                yield text
-
-    sampled = distinct_sample(stripped(), limit, seed)
-    random.Random(seed).shuffle(sampled)  # text is often sorted by label or origin, and scored texts must be of all
-    return Sample(sampled, read)
+    """Return what :func:`~st_extras.text.corpus.sampled_texts` samples."""
+    return Sample(*sampled_texts(texts, limit, seed, name))
 
 
 def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str], Tensor]:
