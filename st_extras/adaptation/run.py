@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -30,7 +30,7 @@ from st_extras.checks import (
 )
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.prompts import Role, encode_as
-from st_extras.encoders.structure import check_known, keep_modes
+from st_extras.encoders.structure import check_known, keep_modes, warn_if_poorly_read
 from st_extras.evaluation.label_free import FEWEST
 from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
@@ -97,10 +97,12 @@ class Sample:
     Attributes:
         texts: in random order.
         read: number of texts that were read, without blank ones.
+        poorly_read: why the encoder hardly reads them; None: it does, or that was not looked at.
     """
 
     texts: list[str] = field(repr=False)
     read: int
+    poorly_read: str | None = None
 
     def summary(self, encoded: int, used: Sequence[str], near_duplicates: float | None = None) -> TextSummary:
         """Return the sample in numbers: how many of its texts were encoded, and which ones are used."""
@@ -174,7 +176,7 @@ class AdaptationRun:
         """
         sample = sample_texts(texts, self.options.limit, self.options.seed, name)
         check_known(self.model, sample.texts[:_CHECKED_TEXTS], name)
-        return sample
+        return replace(sample, poorly_read=warn_if_poorly_read(self.model, sample.texts))
 
     def encode(
         self, texts: Sequence[str], label: str, *, role: Role | None = None, deadline: float = math.inf

@@ -222,7 +222,10 @@ def evaluate(
         )
         if ranks is not None:
             _write_ranks(ranks, comparison)
-        queries_and_documents = counted(len(task.relevant), "query", "queries"), counted(len(task.documents), "document")
+        queries_and_documents = (
+            counted(len(task.relevant), "query", "queries"),
+            counted(len(task.documents), "document"),
+        )
         title = f"Search x 100, {', '.join(queries_and_documents)}"
         _print_search(comparison, title, as_json)
         if ranks is not None and not as_json:

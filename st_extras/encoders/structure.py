@@ -25,7 +25,7 @@ _FEW_WORDS, _FEW_HAN = 200, 2000
 English tokenizers have below 50 and 700 (BERT's, SmolLM2's), multilingual ones thousands.
 """
 _MUCH_UNKNOWN = 0.2  # share of unknown tokens
-_LETTERS_READ = 500  # of each text
+_TEXTS_READ, _LETTERS_READ = 2000, 500  # of each text
 _MANY_UNKNOWN = 0.1  # share of texts with only unknown tokens, above which a warning is logged
 
 
@@ -200,6 +200,13 @@ def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> 
         logger.warning("%.0f%% of the texts have only unknown tokens, %s.", 100 * len(lost) / len(texts), remedy)
 
 
+def warn_if_poorly_read(model: SentenceTransformer, texts: Sequence[str]) -> str | None:
+    """Log what :func:`why_poorly_read` finds in the first 2,000 texts, and return it."""
+    if (reason := why_poorly_read(model, texts[:_TEXTS_READ])) is not None:
+        logger.warning("%s", reason)
+    return reason
+
+
 def why_poorly_read(model: SentenceTransformer, texts: Sequence[str]) -> str | None:
     """Return why an encoder can hardly tell the texts apart, as one sentence; None if nothing shows that it cannot.
 
@@ -230,7 +237,9 @@ def why_poorly_read(model: SentenceTransformer, texts: Sequence[str]) -> str | N
     reason = f"{unknown:.0%} of their tokens are unknown"
     if known is not None:
         reason += f", and most of their letters are {script.title()}, in which its tokenizer has {known} words"
-    return f"This encoder hardly reads the texts: {reason}; use an encoder for their language, such as a multilingual one."
+    return (
+        f"This encoder hardly reads the texts: {reason}; use an encoder for their language, such as a multilingual one."
+    )
 
 
 def _script(character: str) -> str | None:

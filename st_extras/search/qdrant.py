@@ -28,6 +28,7 @@ from st_extras.checks import (
 )
 from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.passages import check_passages, cut_documents, warn_of_long_ones
+from st_extras.encoders.structure import warn_if_poorly_read
 from st_extras.ranking import Floats
 from st_extras.search.encoder import SearchEncoder, check_same_encoder
 from st_extras.search.hits import (
@@ -286,6 +287,7 @@ class QdrantSearch:
         ]
         if new:
             texts = [document.full_text for document in new]
+            warn_if_poorly_read(self.model, texts)
             if settings.passage_words is None:
                 warn_of_long_ones(self.model, texts)
             passages = cut_documents(self.model, texts, settings.passage_words)
