@@ -25,7 +25,7 @@ def test_an_index_that_was_moved_to_qdrant_finds_the_same(still_encoder, tmp_pat
     rows = [{"id": i if i % 2 else f"d{i}", "title": "old river" * (i % 3 == 0), "text": texts[i]} for i in range(300)]
     scale = 1 if similarity == "cosine" else 20
     search = HybridSearch(still_encoder, rows, bm25_weight=0.05 * scale, passages=8)
-    search.save("my-index.sqlite")
+    search.save("my-index.parquet")
     assert len(search.embeddings) > 350
     (script,) = blocks(PAGES["engines.md"], "python")
     assert "http://localhost:6333" in script
