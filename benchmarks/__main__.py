@@ -2,6 +2,7 @@
 
     python -m benchmarks list                        every study, what it asks, and its records
     python -m benchmarks run STUDY --data FOLDER     what has no record yet; a run that was stopped resumes
+    python -m benchmarks run papers [--plan]         the five papers' tables with BERT base, or what they take
     python -m benchmarks tables [--check]            the tables of README.md, docs/ and RESULTS.md, from the records
     python -m benchmarks pictures                    the pictures of docs/, from the records
     python -m benchmarks speed | scale | hashes      a training step; large work; do the numbers stay the same?
@@ -21,26 +22,36 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.records import RESULTS
-from benchmarks.studies import Options, named_study, study_names
+from benchmarks.studies import Mistake, Options, named_study, study_names
 
 
 def run(options: argparse.Namespace) -> None:
     """Run studies, each by the module that its ``kind`` names."""
-    if not options.data:
+    studies = [named_study(name) for name in options.studies]
+    of_papers = all(study["kind"] == "papers" for study in studies)
+    data = options.data or ("hub" if of_papers else "")
+    if not data or (data == "hub" and not of_papers):
         sys.exit("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the corpora and the scored sets.")
+    given = [f"--{name}" for name in ("encoder", "plan", "mini_batch_size") if getattr(options, name)]
+    if given and not of_papers:
+        raise Mistake(f"{given[0].replace('_', '-')} must be given to the studies papers and papers_zh alone.")
     import torch
 
-    torch.set_num_threads(options.threads)
+    if options.threads:
+        torch.set_num_threads(options.threads)
     chosen = Options(
-        Path(options.data),
+        Path(data),
         options.work,
         options.results,
         options.methods,
         options.seeds,
         options.encoders,
         options.sets,
+        options.encoder,
+        options.plan,
+        options.mini_batch_size,
     )
-    for study in map(named_study, options.studies):
+    for study in studies:
         importlib.import_module(f"benchmarks.{study['kind']}").run(study, chosen)
 
 
@@ -55,6 +66,13 @@ def list_studies(_: argparse.Namespace) -> None:
 
 def tables(options: argparse.Namespace) -> None:
     """Write the tables, or check that they are what the records give."""
+    if options.results is not None:
+        from benchmarks.tables.papers import page
+
+        target = options.results / "papers.md"
+        target.write_text(page(options.results), encoding="utf8")
+        print(target)
+        return
     from benchmarks.tables.pages import write
 
     changed = [page.name for page in write(only_check=options.check)]
@@ -108,7 +126,11 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("run", help="run what has no record yet")
     command.set_defaults(do=run)
     command.add_argument("studies", nargs="+", metavar="STUDY", help="a configuration: its name in benchmarks/configs")
-    command.add_argument("--data", default=os.environ.get("ST_EXTRAS_DATA"), help="folder (default: $ST_EXTRAS_DATA)")
+    command.add_argument(
+        "--data",
+        default=os.environ.get("ST_EXTRAS_DATA"),
+        help="folder (default: $ST_EXTRAS_DATA), or of papers: hub",
+    )
     command.add_argument(
         "--work", type=Path, default=Path("runs"), help="folder for weights and embeddings (%(default)s)"
     )
@@ -116,6 +138,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--methods", nargs="+", help="only these methods, or rows")
     command.add_argument("--seeds", nargs="+", type=int, help="only these seeds")
     command.add_argument("--encoders", nargs="+", help="only these encoders")
+    command.add_argument("--encoder", help="of papers: train this folder or model on the hub, not BERT base")
+    command.add_argument("--plan", action="store_true", help="of papers: print what would be run, and stop")
+    command.add_argument("--mini-batch-size", type=int, help="of papers: sentences that the encoder sees at a time")
     command.add_argument("--sets", nargs="+", help="only these domains, or collections")
     command.add_argument("--threads", type=int, default=1, help="threads of torch (default: %(default)s)")
 
@@ -125,6 +150,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("tables", help="write the tables of all pages")
     command.set_defaults(do=tables)
     command.add_argument("--check", action="store_true", help="write nothing; fail if a page differs from the records")
+    command.add_argument("--results", type=Path, help="folder of records: write FOLDER/papers.md alone, from them")
 
     command = commands.add_parser("pictures", help="draw the pictures of docs/")
     command.set_defaults(do=pictures)
@@ -172,4 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Mistake as error:
+        sys.exit(f"python -m benchmarks: {error}")

@@ -6,6 +6,7 @@ Beside the losses of ``st_extras``, a method may have one of Sentence Transforme
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from collections.abc import Callable, Sequence
@@ -20,8 +21,10 @@ from torch import nn
 import st_extras.losses
 from benchmarks.texts import read_counts
 from st_extras.encoders import EmbeddingTable, load_encoder
+from st_extras.losses import epochs_to_steps
+from st_extras.losses.pair_loss import PairLoss
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.text import PhraseMasking
+from st_extras.text import EDA, PhraseMasking
 from st_extras.text.frequency import FrequencyTable
 
 NEGATIVES_PER_POSITIVE = 7  # of Contrastive Tension
@@ -81,6 +84,8 @@ ROWS: dict[str, Callable[..., Dataset]] = {
 """By the name of the loss; the others take one column of sentences."""
 WITHOUT_NEGATIVES = ("DenoisingAutoEncoderLoss", "ContrastiveTensionLoss")
 """Losses that take no negatives from the batch, so that equal sentences may meet there."""
+COUNTED = "training text"
+"""In place of a file of token counts: those of the training text."""
 
 
 def starting_encoder(settings: dict[str, Any]) -> SentenceTransformer:
@@ -104,7 +109,12 @@ def training_rows(model: SentenceTransformer, method: dict[str, Any], sentences:
         seed: of what is drawn.
     """
     if "masking" in method:
-        return PhraseMasking(mask_token=model.tokenizer.mask_token, **method["masking"]).dataset(sentences)
+        masking = dict(method["masking"])
+        ratio = masking.pop("synonym_ratio", 0)
+        augmentation = EDA(synonym_ratio=ratio, seed=seed) if ratio else None
+        return PhraseMasking(mask_token=model.tokenizer.mask_token, augmentation=augmentation, **masking).dataset(
+            sentences
+        )
     if method["loss"] in ROWS:
         return ROWS[method["loss"]](sentences, seed, **method.get("rows", {}))
     return sentences
@@ -115,8 +125,44 @@ def has_negatives(method: dict[str, Any]) -> bool:
     return ("masking" not in method or "base" in method) and method["loss"] not in WITHOUT_NEGATIVES
 
 
-def frequency_table(model: SentenceTransformer, settings: dict[str, Any], data: Path) -> FrequencyTable:
-    """Read the counts that ``frequencies`` names: a file in the data folder, or one that a pre-training wrote."""
+def processes() -> int:
+    """Return the number of processes that train together, which torchrun starts."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def share_of_a_process(method: dict[str, Any], count: int) -> dict[str, Any]:
+    """Return the settings of each of ``count`` processes, so that a step is that of one process with the whole batch.
+
+    The batch is divided, and a loss that compares sentences takes those of all processes.
+
+    Raises:
+        ValueError: if the batch cannot be divided.
+    """
+    if count == 1 or "loss" not in method:
+        return method
+    if method["batch_size"] % count:
+        raise ValueError(f"--nproc-per-node must divide the batch of {method['batch_size']}, got {count} processes.")
+
+    def gathering(part: dict[str, Any]) -> dict[str, Any]:
+        if not is_pair_loss(part["loss"]):
+            return part
+        return part | {"options": {**part.get("options", {}), "gather_across_devices": True}}
+
+    base = {"base": gathering(method["base"])} if "base" in method else {}
+    return gathering(method) | base | {"batch_size": method["batch_size"] // count}
+
+
+def is_pair_loss(name: str) -> bool:
+    """Return whether a loss compares the sentences of a batch, and so takes ``mini_batch_size`` and gathers."""
+    return issubclass(loss_class(name), PairLoss)
+
+
+def frequency_table(
+    model: SentenceTransformer, settings: dict[str, Any], sentences: Sequence[str], data: Path
+) -> FrequencyTable:
+    """Return the counts that ``frequencies`` names: COUNTED, a file of the data folder, or one of a pre-training."""
+    if settings["frequencies"] == COUNTED:
+        return FrequencyTable.count(sentences, model.tokenizer)
     file = data / settings["frequencies"]
     read = FrequencyTable.load if ".json" in file.name else read_counts
     return read(file if file.exists() else Path(settings["frequencies"]), model.tokenizer)
@@ -136,7 +182,12 @@ def make_loss(
     """
     options = dict(method.get("options", {}))
     if "SLTFAILoss" in method["loss"]:
-        options["frequency_table"] = frequency_table(model, method, data)
+        options["frequency_table"] = frequency_table(model, method, sentences, data)
+    if "warmup_epochs" in method:
+        steps = epochs_to_steps(method["warmup_epochs"], len(sentences), method["batch_size"], processes())
+        options["warmup_steps"] = steps
+    if "guide" in method:
+        options["complementary_model"] = load_encoder(**method["guide"])
     if "base" in method:
         options["base_loss"] = make_loss(model, method["base"], sentences, weights, data)
     if "complementary" in method:

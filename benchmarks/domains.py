@@ -34,6 +34,7 @@ from benchmarks.records import append, has_run, provenance
 from benchmarks.studies import PRETRAINED, TRANSFORMS, Options, chosen
 from benchmarks.word_baselines import TFIDF
 from st_extras.adaptation import CANDIDATES, AdaptationOptions, LinearTransform, adapt
+from st_extras.correlation import spearman_of_pairs
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
 from st_extras.losses import DCLRLoss, SimCSELoss
@@ -42,7 +43,6 @@ from st_extras.modules.linear import Affine, all_but_the_top_transform, whitenin
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import graded_pairs
 from st_extras.samples.encoder import packaged_minilm
-from st_extras.spearman import spearman_of_pairs
 from st_extras.text.term_weights import character_tfidf
 from st_extras.training import train_encoder
 
@@ -160,9 +160,13 @@ ROWS = (*BASELINES, START, *STEPS, *MODELS, *TRAINED)
 
 
 def encoder(name: str) -> SentenceTransformer:
-    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), a language model, a path."""
+    """Load "minilm" or "mpnet" (tuned for similarity), "layers3" (minilm's first 3, raw), a language model, a path.
+
+    "layers3-cls" has [CLS] pooling.
+    """
     if name.startswith("layers"):
-        return load_encoder(packaged_minilm(), layers=int(name[len("layers") :]), pooling="mean", max_seq_length=32)
+        layers, _, pooling = name.removeprefix("layers").partition("-")
+        return load_encoder(packaged_minilm(), layers=int(layers), pooling=pooling or "mean", max_seq_length=32)
     if name == "mpnet":
         return load_encoder("runs/encoders/mpnet", max_seq_length=64, dtype="bfloat16")
     if name in ("smollm2-plain", "gemma3-plain"):

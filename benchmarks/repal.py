@@ -1,8 +1,8 @@
 """RepAL and whitening after finished encoders: what each term gains.
 
-Every distinct text goes through the encoder once, for v and the pooled v*; the variants are arithmetic on these
-vectors. The weights of a variant are tuned on STS-B dev alone, then the seven sets are scored, as Spearman times 100
-over all rows of a set together.
+Every distinct text goes through the encoder once, for v and the pooled v*, and once more where a variant takes v* from
+a masked copy, as in the paper; the variants are arithmetic on these vectors. The weights of a variant are tuned on the
+development set alone, then the sets are scored, as Spearman times 100 over all rows of a set together.
 
 A "target" fit takes mean and whitening from the sentences of the evaluated set (as in the paper), a "general" one from
 those of ``general_corpus``, such as the training text.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -51,17 +51,21 @@ class Variant:
         whiten: number of dimensions to whiten to, all if there are fewer; None: no whitening.
         lambda_1: weights of the sentence term to choose from.
         lambda_2: weights of the corpus term to choose from.
+        redundancy: how v* is made, see :class:`~st_extras.modules.RepALPostProcessor`.
     """
 
     whiten: int | None = None
     lambda_1: tuple[float, ...] = (0.0,)
     lambda_2: tuple[float, ...] = (0.0,)
+    redundancy: Literal["encoder", "pooled"] = "pooled"
 
 
 VARIANTS = {
     "plain": Variant(),
+    "RepAL": Variant(lambda_1=LAMBDA_1_GRID, lambda_2=LAMBDA_2_GRID, redundancy="encoder"),
     "RepAL pooled": Variant(lambda_1=LAMBDA_1_GRID, lambda_2=LAMBDA_2_GRID),
     "sentence term pooled": Variant(lambda_1=LAMBDA_1_GRID),
+    "sentence term pooled, weight 0.3": Variant(lambda_1=(0.3,)),
     "whitened 256": Variant(whiten=256),
     "whitened 256 + sentence term pooled": Variant(whiten=256, lambda_1=LAMBDA_1_GRID),
 }
@@ -72,7 +76,14 @@ def texts_of(sets: Sequence[STSDataset]) -> list[str]:
     return [text for pairs in sets for text in (*pairs.sentences1, *pairs.sentences2)]
 
 
-def encode(model: SentenceTransformer, texts: list[str], batch_size: int, *, bf16: bool = False) -> LookUp:
+def encode(
+    model: SentenceTransformer,
+    texts: list[str],
+    batch_size: int,
+    *,
+    bf16: bool = False,
+    redundancy: Literal["encoder", "pooled"] = "pooled",
+) -> LookUp:
     """Encode texts, and return a function that looks up both vectors of any of them.
 
     Args:
@@ -80,10 +91,11 @@ def encode(model: SentenceTransformer, texts: list[str], batch_size: int, *, bf1
         texts: the texts, duplicates allowed.
         batch_size: texts per batch.
         bf16: encode under bfloat16 autocast.
+        redundancy: how v* is made.
     """
     distinct = list(dict.fromkeys(texts))
     row = {text: i for i, text in enumerate(distinct)}
-    attached = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy="pooled")
+    attached = RepALPostProcessor.attach(model, lambda_1=1, lambda_2=0, redundancy=redundancy)
     processor = next(module for module in attached if isinstance(module, RepALPostProcessor))
     with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
         vectors = [part.numpy() for part in processor.parts(distinct, batch_size=batch_size)]
@@ -147,21 +159,45 @@ def run_variant(
         surface = spearman_surface(*halves(vectors), mean, gold, [weights[0]], [weights[1]])
         return round(100 * float(surface[0, 0]), 2)
 
+    def weighted(prepared: tuple[Vectors, Array], pairs: STSDataset) -> float:
+        """The mean of the scores of the subsets, by their sizes."""
+        subsets = [np.flatnonzero(np.asarray(pairs.subsets) == name) for name in dict.fromkeys(pairs.subsets)]
+        (v, redundant), mean = prepared
+        sides = [np.concatenate([rows, rows + len(pairs)]) for rows in subsets]
+        parts = [
+            score(((v[side], redundant[side]), mean), [pairs.scores[row] for row in rows])
+            for rows, side in zip(subsets, sides, strict=True)
+        ]
+        return float(np.average(parts, weights=[len(rows) for rows in subsets]))
+
     result: dict[str, Any] = {"lambda_1": weights[0], "lambda_2": weights[1], "at_edge": at_edge}
     result[dev.name] = score(prepared_dev, dev.scores)
-    result |= {pairs.name: score(refined(pairs), pairs.scores) for pairs in tests}
+    by_subsets = []
+    for pairs in tests:
+        prepared = refined(pairs)
+        result[pairs.name] = score(prepared, pairs.scores)
+        by_subsets.append(weighted(prepared, pairs))
     result["average"] = round(statistics.mean(result[pairs.name] for pairs in tests), 2)
+    if np.isfinite(by_subsets).all():  # the scores of a subset may be all the same
+        result["average_wmean"] = round(statistics.mean(by_subsets), 2)
     return result
 
 
 def run_after(
-    model: SentenceTransformer, data: Path, variants: list[str], *, batch_size: int = 64, bf16: bool = False
+    model: SentenceTransformer,
+    dev: STSDataset,
+    tests: list[STSDataset],
+    variants: Sequence[str],
+    *,
+    batch_size: int = 64,
+    bf16: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Score variants after an encoder on the seven sets, tuned on STS-B dev, with the target fit.
+    """Score variants after an encoder, with the target fit.
 
     Args:
         model: the encoder.
-        data: folder with the STS sets.
+        dev: the set that the weights are tuned on.
+        tests: the sets to score.
         variants: names of the variants.
         batch_size: texts per batch.
         bf16: encode under bfloat16 autocast.
@@ -169,9 +205,14 @@ def run_after(
     Returns:
         Weights and scores of each variant by its name.
     """
-    dev, *tests = [load_sts(name, data) for name in (DEV, *SEVEN_STS)]
-    look_up = encode(model, texts_of([dev, *tests]), batch_size, bf16=bf16)
-    return {name: run_variant(dev, tests, look_up, None, VARIANTS[name]) for name in variants}
+    texts = texts_of([dev, *tests])
+    look_ups = {
+        way: encode(model, texts, batch_size, bf16=bf16, redundancy=way)
+        for way in dict.fromkeys(VARIANTS[name].redundancy for name in variants)
+    }
+    return {
+        name: run_variant(dev, tests, look_ups[VARIANTS[name].redundancy], None, VARIANTS[name]) for name in variants
+    }
 
 
 def score(settings: dict[str, Any], study: dict[str, Any], data: Path) -> dict[str, Any]:

@@ -28,6 +28,7 @@ A first line ``base = "OTHER.toml"`` makes a study an addition to another one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,10 @@ BASELINE_TEXTS = {"wiki": "wiki_sentences.txt.gz", "sts": "sts_unlabeled.txt.gz"
 """The texts that the baselines are fitted on: files of the data folder by their names in the records."""
 
 
+class Mistake(ValueError):
+    """What was asked for is not possible: the entrance prints it as one line."""
+
+
 @dataclass(frozen=True)
 class Options:
     """Where a study reads and writes, and which part of it is run; None: all of it.
@@ -75,6 +80,9 @@ class Options:
         seeds: seeds.
         encoders: encoders.
         sets: domains or collections.
+        encoder: the encoder that is trained in place of the study's: a folder or a name on the hub.
+        only_plan: print what would be run, and stop.
+        mini_batch_size: sentences that the encoder sees at a time, where the loss allows it.
     """
 
     data: Path
@@ -84,17 +92,20 @@ class Options:
     seeds: Sequence[int] | None = None
     encoders: Sequence[str] | None = None
     sets: Sequence[str] | None = None
+    encoder: str | None = None
+    only_plan: bool = False
+    mini_batch_size: int | None = None
 
 
 def chosen(given: Sequence[Any] | None, known: Sequence[Any], name: str) -> list[Any]:
     """Return those of ``known`` that are given, or all if none is.
 
     Raises:
-        ValueError: if one is not known.
+        Mistake: if one is not known.
     """
     unknown = [one for one in given or () if one not in known]
     if unknown:
-        raise ValueError(f"{name} must be of {', '.join(map(str, known))}, got {', '.join(map(str, unknown))}.")
+        raise Mistake(f"{name} must be of {', '.join(map(str, known))}, got {', '.join(map(str, unknown))}.")
     return [one for one in known if given is None or one in given]
 
 
@@ -118,11 +129,11 @@ def named_study(name: str) -> dict[str, Any]:
     """Read a study of this repository.
 
     Raises:
-        ValueError: if there is no configuration of this name.
+        Mistake: if there is no configuration of this name.
     """
     path = CONFIGS / f"{name}.toml"
     if not path.is_file():
-        raise ValueError(f"STUDY must be a name in benchmarks/configs, got {name!r}: see python -m benchmarks list.")
+        raise Mistake(f"STUDY must be a name in benchmarks/configs, got {name!r}: see python -m benchmarks list.")
     return load_study(path)
 
 
@@ -136,6 +147,17 @@ def methods_needed(method: dict[str, Any], study: dict[str, Any]) -> list[str]:
     """Return the methods of the study whose weights a method uses as its complementary encoder."""
     named = (method.get("complementary"), method.get("base", {}).get("complementary"))
     return [name for name in dict.fromkeys(named) if name in study["methods"]]
+
+
+SENTENCES = {"wiki1m_for_simcse.txt": 1_000_000, "sts": 89_192, "zh_unlabeled.txt": 65_000}
+"""Sentences of the training texts of the papers, for what is planned before the data is there."""
+
+
+def cell_steps(method: dict[str, Any], rows: float) -> int:
+    """Return the steps of a training: as many as it says, or those of its epochs over ``rows`` rows."""
+    return (
+        method["steps"] if "steps" in method else math.ceil(method["epochs"] * math.ceil(rows / method["batch_size"]))
+    )
 
 
 def is_there(name: str) -> bool:

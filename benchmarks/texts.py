@@ -11,6 +11,7 @@ from typing import Any
 from st_extras.evaluation import SEVEN_STS, STSDataset, load_sts
 from st_extras.text import read_sentences
 from st_extras.text.files import read_lines
+from st_extras.text.folders import TABLES, find_file
 from st_extras.text.frequency import FrequencyTable, vocabulary
 
 DEV = "stsb_dev"
@@ -36,6 +37,19 @@ def thinned(pairs: STSDataset, counts: Mapping[str, int]) -> STSDataset:
     kept = spaced(range(len(pairs)), counts[pairs.name if pairs.name in counts else "others"])  # type: ignore[arg-type]
     columns = (pairs.sentences1, pairs.sentences2, pairs.scores, pairs.subsets)
     return STSDataset(pairs.name, *([column[i] for i in kept] for column in columns))
+
+
+def scored_sets(study: dict[str, Any], data: Path) -> tuple[STSDataset, list[STSDataset]]:
+    """Return the set that chooses weights, and the sets that a study reports, as many pairs of each as it says.
+
+    Args:
+        study: ``dev`` and ``sets`` name them (``NAME.tsv`` in the folder): STS-B dev and the seven STS sets, if absent.
+        data: folder with the sets.
+    """
+    names = [study.get("dev", DEV), *study.get("sets", SEVEN_STS)]
+    counts = study["training"].get("pairs", {})
+    dev, *tests = (thinned(load_sts(name, find_file(data, name, TABLES)), counts) for name in names)
+    return dev, tests
 
 
 def without_sentences(text: Sequence[str], sets: Sequence[STSDataset]) -> list[str]:

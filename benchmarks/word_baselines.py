@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
+from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.records import run_once
@@ -136,13 +137,25 @@ def score(cosines: Cosines, dev: STSDataset, tests: Sequence[STSDataset]) -> dic
     return {"dev": of_dev, "scores": dict(zip(names, scores, strict=True)), "average": float(np.mean(scores))}
 
 
+def embeddings_of(model: SentenceTransformer) -> InputEmbeddings:
+    """Return the input embeddings of an encoder."""
+    transformer: Any = model.transformers_model
+    weights = transformer.get_input_embeddings().weight.detach().double().cpu().numpy()
+    return InputEmbeddings(model.tokenizer, weights)
+
+
 def input_embeddings(name: str) -> InputEmbeddings | None:
     """Return those of "minilm" (its first layers share them), "own" or "better"; None, and a line: it is not there."""
     if not is_there(name):
         return None
-    model = load_encoder(PRETRAINED.get(name) or packaged_minilm(), pooling="mean")
-    transformer: Any = model.transformers_model
-    return InputEmbeddings(model.tokenizer, transformer.get_input_embeddings().weight.detach().double().numpy())
+    return embeddings_of(load_encoder(PRETRAINED.get(name) or packaged_minilm(), pooling="mean"))
+
+
+def fitted_baseline(kind: str, model: SentenceTransformer, text: Sequence[str]) -> Cosines:
+    """Fit a baseline on a text: a name in TFIDF, "sif", or "sif_removed" (without its first direction)."""
+    if kind in TFIDF:
+        return tfidf_cosines(TFIDF[kind], text)
+    return sif_cosines(embeddings_of(model), text, removed=kind == "sif_removed")
 
 
 def rows(encoders: Sequence[str], texts: dict[str, Sequence[str]]) -> Iterator[tuple[str, str, str, Fit]]:

@@ -264,6 +264,52 @@ def check_rows(name: str, embeddings: Any, at_least: int = 1, dimension: int | N
     return rows
 
 
+def check_text_pairs(name: str, pairs: Any) -> list[tuple[str, str]]:
+    """Return pairs of sentences as a list of tuples.
+
+    Raises:
+        ValueError: if ``pairs`` holds anything but pairs of strings.
+    """
+    listed = list(pairs)
+    for pair in listed:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            raise ValueError(f"{name} must hold pairs of sentences, got {shown(pair)}.")
+    return [(first, second) for first, second in listed]
+
+
+def check_pairs(
+    pairs: Any, scores: Any, groups: Sequence[object] | None = None
+) -> tuple[list[tuple[str, str]], list[float]]:
+    """Return the pairs as tuples and the scores as floats, one for each pair.
+
+    Raises:
+        ValueError: if there are fewer than two pairs, or one is not a pair of strings; the scores do not match them,
+            are not finite numbers or are all equal; or the groups do not match them, or one of the groups has no two
+            different scores.
+    """
+    pairs = check_text_pairs("pairs", pairs)
+    scores = scores.tolist() if hasattr(scores, "tolist") else list(scores)
+    scores = [check_finite("each number in scores", score) for score in scores]
+    if len(pairs) != len(scores) or len(set(scores)) < 2:
+        raise ValueError(
+            "pairs and scores must be at least two pairs and one score for each, not all equal, "
+            f"got {counted(len(pairs), 'pair')}, {counted(len(scores), 'score')}, {len(set(scores))} distinct."
+        )
+    if groups is None:
+        return pairs, scores
+    if len(groups) != len(scores):
+        raise ValueError(
+            f"groups must be one for each pair, got {counted(len(groups), 'group')} for {counted(len(scores), 'pair')}."
+        )
+    by_group: dict[object, set[float]] = {}
+    for group, score in zip(groups, scores, strict=True):
+        by_group.setdefault(group, set()).add(score)
+    constant = [group for group, different in by_group.items() if len(different) < 2]
+    if constant:
+        raise ValueError(f"groups must each hold two different scores, but {sorted(map(str, constant))} do not.")
+    return pairs, scores
+
+
 def check_iterable(name: str, value: Any, allowed: str) -> Iterable[Any]:
     """Return ``value`` if its items can be listed: text, mappings and arrays without a dimension are refused.
 

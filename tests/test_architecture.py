@@ -23,7 +23,7 @@ import st_extras
 
 ROOT = Path(st_extras.__file__).parent
 FLOORS: list[tuple[str, ...]] = [
-    ("functional", "checks", "citations", "spearman", "encoder_names", "random_source", "files"),
+    ("functional", "checks", "citations", "correlation", "encoder_names", "random_source", "files"),
     ("text",),
     ("encoders",),
     ("samples",),

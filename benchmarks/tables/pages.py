@@ -14,8 +14,8 @@ import tomllib
 
 from benchmarks.records import ROOT, records, studies
 from benchmarks.studies import CONFIGS, study_names
-from benchmarks.tables import cost, domains, front, search, similarity, strength
-from benchmarks.tables.render import Sentence, Table, of_texts
+from benchmarks.tables import cost, domains, front, papers, search, similarity, strength
+from benchmarks.tables.render import Sentence, Table, Text, of_texts
 
 RECORDS_ALONE = {
     "analyses": "RepAL's analyses of words, overlap and eigenvalues; SLT-FAI's counts",
@@ -37,7 +37,7 @@ RECORDS_ALONE = {
 MEASURED = {"scale": "hybrid search and adapt: time and memory", "speed": "time and memory of a training step"}
 """Records without a configuration: of the commands ``speed`` and ``scale``."""
 
-Declared = Table | Sentence | Callable[[], Table | Sentence]
+Declared = Table | Sentence | Callable[[], Table | Sentence | Text]
 TABLES: dict[str, Declared] = {
     "jobs": front.jobs_table,
     "shared-pairs": similarity.SHARED_PAIRS,
@@ -57,6 +57,8 @@ TABLES: dict[str, Declared] = {
     "hybrid-minilm": search.HYBRID,
     "fusions": search.FUSIONS,
     "passages": search.passages_table,
+    "papers": papers.papers_tables,
+    "papers-settings": papers.settings_table,
 }
 INDEX, SMOKE = "studies", "smoke"
 """The table of the studies, and the study that it does not list: its figures mean nothing."""
@@ -69,7 +71,7 @@ def pages() -> list[Path]:
     return [page for page in found if "<!-- table: " in page.read_text(encoding="utf8")]
 
 
-def table(name: str) -> Table | Sentence:
+def table(name: str) -> Table | Sentence | Text:
     """Return a declared table.
 
     Raises:
@@ -80,7 +82,7 @@ def table(name: str) -> Table | Sentence:
     if name not in TABLES:
         raise ValueError(f"name must be that of a table, got {name!r}; the tables are {', '.join(sorted(TABLES))}.")
     found = TABLES[name]
-    return found if isinstance(found, Table | Sentence) else found()
+    return found() if callable(found) else found
 
 
 def about(study: str) -> str:
@@ -96,8 +98,10 @@ def record_counts() -> dict[str, int]:
     return {study: len(records(study)) for study in studies()}
 
 
-def studies_of(table: Table | Sentence) -> set[str]:
-    """Return the studies whose records a declared table reads."""
+def studies_of(table: Table | Sentence | Text) -> set[str]:
+    """Return the studies whose records a declared table reads; those of a text are not known."""
+    if isinstance(table, Text):
+        return set()
     parts = (
         table.cells.values() if isinstance(table, Sentence) else [*table.rows.values(), *dict(table.columns).values()]
     )
@@ -115,7 +119,9 @@ def index_table() -> Table:
     for page in pages():
         name = page.relative_to(ROOT.parent).as_posix()
         for _, block, _ in BLOCK.findall(page.read_text(encoding="utf8")):
-            for study in studies_of(table(block)) if block != INDEX else ():
+            for study in studies_of(table(block)) if block not in (INDEX, "papers") else ():
+                shown.setdefault(study, set()).add(name)
+            for study in papers.STUDIES if block == "papers" else ():
                 shown.setdefault(study, set()).add(name)
     counts = record_counts()
     rows = {

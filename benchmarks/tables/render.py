@@ -187,6 +187,17 @@ class Sentence:
         return self.template.format(**{name: Cell(**part).written() for name, part in self.cells.items()})
 
 
+@dataclass(frozen=True)
+class Text:
+    """Text that is known: tables under headings."""
+
+    text: str
+
+    def written(self) -> str:
+        """Return the text."""
+        return self.text
+
+
 def of_texts(first: str, rows: Mapping[str, Mapping[str, str]], left: int | None = None) -> Table:
     """Return a table whose cells are known: by label of the row, then by title of the column."""
     titles = list(dict.fromkeys(title for row in rows.values() for title in row))

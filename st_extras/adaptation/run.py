@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ from st_extras.encoders.structure import check_known, keep_modes
 from st_extras.evaluation.label_free import FEWEST
 from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
-from st_extras.text.corpus import distinct_sample, is_blank, iterate_sentences
+from st_extras.text.corpus import different_texts, distinct_sample, is_blank, iterate_sentences
 
-FEWEST_TEXTS = 5 * FEWEST
-"""An encoder is left unchanged with fewer different texts: a fifth of them is held out."""
+FEWEST_TEXTS = 2 * FEWEST
+"""An encoder is left unchanged with fewer different texts: they are compared in two parts."""
 REPORT = "adaptation.json"
 PART = 500
 """Texts that are encoded at a time: the clock is read between two parts."""
@@ -53,7 +54,7 @@ class AdaptationOptions:
         minutes: how long it may take, about, above 0 and up to 10,000; encoding the sample stops after 60 % of the
             time, and the texts encoded by then are used, which the result says first. Too few of them are an error.
             Candidates are computed and scored in any case. None: as long as it takes.
-        limit: use at most this many texts, 500 to 50,000, drawn at random.
+        limit: use at most this many texts, 200 to 50,000, drawn at random.
         batch_size: texts per forward pass.
         seed: random seed.
         overwrite: replace an earlier result in the output folder.
@@ -101,12 +102,12 @@ class Sample:
     texts: list[str] = field(repr=False)
     read: int
 
-    def summary(
-        self, encoded: int, used: Sequence[str], held_out: int = 0, near_duplicates: float | None = None
-    ) -> TextSummary:
+    def summary(self, encoded: int, used: Sequence[str], near_duplicates: float | None = None) -> TextSummary:
         """Return the sample in numbers: how many of its texts were encoded, and which ones are used."""
         words = sum(len(text.split()) for text in used) / max(1, len(used))
-        return TextSummary(self.read, len(self.texts), encoded, len(used), held_out, round(words, 1), near_duplicates)
+        return TextSummary(
+            self.read, len(self.texts), encoded, len(used), round(words, 1), near_duplicates=near_duplicates
+        )
 
 
 def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Sample:
@@ -128,7 +129,7 @@ def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Samp
                 yield text
 
     sampled = distinct_sample(stripped(), limit, seed)
-    random.Random(seed).shuffle(sampled)  # text is often sorted by label or origin, and held-out texts must be of all
+    random.Random(seed).shuffle(sampled)  # text is often sorted by label or origin, and scored texts must be of all
     return Sample(sampled, read)
 
 
@@ -215,18 +216,22 @@ class AdaptationRun:
         device = torch.device("cpu") if self.model.device.type == "mps" else self.model.device
         encoded = [torch.zeros(0, 0, dtype=torch.float64, device=device)]
         hidden = not self.options.show_progress_bar
-        with tqdm(total=len(texts), unit=" texts", desc=label, disable=hidden) as bar:
-            for first in range(0, len(texts), PART):
+        different, places = different_texts(texts)
+        with tqdm(total=len(different), unit=" texts", desc=label, disable=hidden) as bar:
+            for first in range(0, len(different), PART):
                 if time.perf_counter() > deadline:
                     break
-                chunk = list(texts[first : first + PART])
+                chunk = different[first : first + PART]
                 embeddings = encode(
                     chunk, batch_size=self.options.batch_size, convert_to_tensor=True, show_progress_bar=False
                 )
                 check_finite_embeddings(embeddings, chunk, first)
                 encoded.append(embeddings.to(device).double())
                 bar.update(len(chunk))
-        return torch.cat(encoded[1:] or encoded)
+        embeddings = torch.cat(encoded[1:] or encoded)
+        if len(different) == len(texts):
+            return embeddings
+        return embeddings[list(takewhile(lambda place: place < len(embeddings), places))]
 
     def encode_sample(self, texts: Sequence[str], fewest: int, label: str, *, role: Role | None = None) -> Tensor:
         """Return (n, D) embeddings of the texts that can be encoded in 60 % of the run's time; see :meth:`encode`.

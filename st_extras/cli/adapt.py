@@ -65,9 +65,9 @@ def adapt(
 ) -> None:
     """Refine an encoder for your text, without labels, or leave it unchanged.
 
-    Linear transforms of several strengths are tried and scored on held-out texts; the gentlest one that gains about as
-    much as the best is saved. The exit code is 0 also if the encoder is left unchanged; --json then has
-    "changed": false. To search a collection, use adapt-search.
+    Linear transforms of several strengths are tried and scored on texts that they are computed without; the gentlest
+    one that gains about as much as the best is computed from all texts and saved. The exit code is 0 also if the
+    encoder is left unchanged; --json then has "changed": false. To search a collection, use adapt-search.
 
     Example: st-extras adapt sentence-transformers/all-MiniLM-L6-v2 texts.txt -o adapted
     """
@@ -174,8 +174,10 @@ def _texts_line(adapted: Adaptation[DomainDetails]) -> str:
     """Return texts and base model in a sentence."""
     texts, details = adapted.texts, adapted.details
     described = f"Text: {texts_used(texts)}, {texts.mean_words} words each"
+    if texts.scored:
+        described += f", {texts.scored:,} of them scored by transforms computed without them"
     if texts.near_duplicates is not None:
-        described += f", {texts.near_duplicates:.0%} of the held-out ones repeat another nearly word for word"
+        described += f", {texts.near_duplicates:.0%} repeat another nearly word for word"
     if details.mean_cosine is not None:
         described += f". Encoder: mean cosine {details.mean_cosine:.2f}"
     if details.general is not None:

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from st_extras import encoder_names
+from st_extras.cli.console import named_step
 
 TEXT = "Text"
 ENCODER = "Encoder"
@@ -29,7 +30,19 @@ Those of ``evaluate`` also show which options go together: see ``_check_data``.
 
 # ------------------------------------------------------------------------------------------- files in and out
 
-READ = ("encoder", "before", "text", "documents", "queries", "retrieval", "judged", "labeled", "dev", "sts")
+READ = (
+    "encoder",
+    "before",
+    "text",
+    "documents",
+    "more_documents",
+    "queries",
+    "retrieval",
+    "judged",
+    "labeled",
+    "dev",
+    "sts",
+)
 """Parameters that name files, folders or patterns that are read; some may also name what is on the hub."""
 WRITTEN = ("output", "index", "ranks", "folder")
 """Parameters that name a file or folder to write."""
@@ -39,7 +52,7 @@ class Command(TyperCommand):
     """A command that runs only if nothing that it reads would be lost by what it writes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command.
+        """Run the command; an error that does not explain itself names the command.
 
         Raises:
             ValueError: if an output has no name, is an input, or is a folder with an input in it.
@@ -62,7 +75,8 @@ class Command(TyperCommand):
                         f"{_shown_name(output)} must not replace what {_shown_name(read)} reads, {name!r}, got "
                         f"{str(path)!r}: write to another place."
                     )
-        return super().invoke(ctx)
+        with named_step(f"st-extras {ctx.info_name}"):  # here: typer would make "Abort." of an EOFError
+            return super().invoke(ctx)
 
 
 def _places(name: str) -> set[Path]:
@@ -292,6 +306,12 @@ EncodeBatch = Annotated[
 Labeled = Annotated[
     str | None,
     typer.Option(help="Table of texts and labels.", rich_help_panel=LABELS),
+]
+WholeFiles = Annotated[
+    bool,
+    typer.Option(
+        "--whole-files", help="Each .txt file is a document; default: each line of it is.", rich_help_panel=TEXT
+    ),
 ]
 TextColumn = Annotated[
     str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.", rich_help_panel=LABELS)

@@ -47,6 +47,10 @@ def search(
             callback=options.check_text,
         ),
     ] = None,
+    more_documents: Annotated[
+        list[str] | None,
+        typer.Option("--documents", help="More to search, as DOCUMENTS; repeatable.", callback=options.find_texts),
+    ] = None,
     queries: Annotated[str | None, typer.Option(help="File of queries, in place of QUERY.")] = None,
     top_k: Annotated[int, typer.Option(help="How many documents to show for a query.", min=1)] = 10,
     index: Annotated[
@@ -75,6 +79,7 @@ def search(
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
+    whole_files: options.WholeFiles = False,
     query_column: options.QueryColumn = None,
     batch_size: options.EncodeBatch = 64,
     quiet: options.Quiet = False,
@@ -96,7 +101,8 @@ def search(
         options.refuse_unread(context, "needs --queries", "query_column")
     options.check_index(index)
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
-    read = read_documents(documents, column=column)
+    sources = [documents, *(more_documents or ())]
+    read = read_documents(sources, column=column, whole_files=whole_files)
     among = _among(where or (), read)
     enough = queries is not None and len(set(given)) >= _FEWEST_QUERIES
     unlabelled = given if enough and bm25_weight is None else None  # from which the weight is found
@@ -110,14 +116,15 @@ def search(
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     show_progress_bar = shows_bars(quiet, as_json)
-    if index is not None and index.exists() and index.stat().st_size:
+    is_new = index is not None and not (index.exists() and index.stat().st_size)
+    if index is not None and not is_new:
         found = HybridSearch.open(index, model, batch_size=batch_size)
         _check_made_with(found, index, passages, language)
         _follow(found, read, unlabelled, bm25_weight, show_progress_bar)
         found.save(index)
     else:
         if unlabelled is None and bm25_weight is None:
-            unlabelled = options.read_given_queries(None, [documents])
+            unlabelled = options.read_given_queries(None, sources)
         found = HybridSearch(
             model,
             read,
@@ -139,6 +146,8 @@ def search(
             f"{counted(len(found.ids), 'document')}. Score: {found.model.similarity_fn_name} + "
             f"{found.bm25_weight:.4g} x BM25."
         )
+        if is_new:
+            _print_bound(found)
     for text, hits in _find_each(found, given or _read_lines(), top_k, among):
         if as_json:
             print_json(_as_json(text, hits))
@@ -202,6 +211,18 @@ def _follow(
     counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
     if counts.encoded or counts.dropped:
         print_line(str(counts), to_stderr=True)
+
+
+def _print_bound(found: HybridSearch) -> None:
+    """Print above which similarity few unrelated documents lie, if there are enough documents to know."""
+    try:
+        bound = found.unrelated_similarity()
+    except ValueError:  # too few pairs
+        return
+    print_line(
+        f"1 in 1,000 pairs of a query and an unrelated document have a {found.model.similarity_fn_name} above "
+        f"{bound:.3f}: a hit whose dense is below it may be no answer."
+    )
 
 
 def _read_lines() -> Iterator[str]:

@@ -6,13 +6,14 @@ import difflib
 import json
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from st_extras.checks import counted, shown
 from st_extras.cli import objectives, options
-from st_extras.cli.console import print_json, print_line, shows_bars, speaks
+from st_extras.cli.console import named_step, print_json, print_line, shows_bars, speaks
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -140,7 +141,8 @@ def train(
     from st_extras.files import check_output
     from st_extras.text.corpus import stream_sentences
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    context.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
     if speaks():  # of several processes, the first may begin to write before another one looks
         check_output(output, overwrite=overwrite or resume)
     options.check_column(context, text)
@@ -149,7 +151,7 @@ def train(
     pairs = None if dev is None else load_sts(options.dev_name(None, dev), dev)
 
     # What follows imports torch, which takes seconds: a wrong file or column has been named by now.
-    from datasets import disable_progress_bars
+    from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     from st_extras.encoders import load_encoder
     from st_extras.evaluation import STSEvaluator
@@ -161,28 +163,33 @@ def train(
     arguments = trainer_settings(trainer or ())
     sentences = list(stream)
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_seq_length)
-    if not shows_bars(quiet, as_json):
+    if not (shows_bars(quiet, as_json) or are_progress_bars_disabled()):
         disable_progress_bars()
+        context.call_on_close(enable_progress_bars)
     rows = objectives.training_rows(objective, settings, model, sentences, seed)
     if not as_json:
         _print_before(sentences, model, chooses=dev is not None)
-    result = train_encoder(
-        model,
-        lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
-        rows,
-        output,
-        evaluator=None if pairs is None else STSEvaluator([pairs]),
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        max_steps=max_steps,
-        eval_steps=eval_steps,
-        seed=seed,
-        no_duplicates=objective != "paser",
-        resume=resume,
-        overwrite=overwrite,
-        show_progress_bar=shows_bars(quiet, as_json),
-        **arguments,
-    )
+    model.model_card_data.train_datasets = [{"name": ", ".join(Path(name).name for name in text)}]
+    options_given = [f"--set {pair}" for pair in set_ or ()] + [f"--trainer {pair}" for pair in trainer or ()]
+    step = " and ".join([f"training with objective {objective!r}", *options_given])
+    with named_step(step), objectives.named_loss(objective):
+        result = train_encoder(
+            model,
+            lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
+            rows,
+            output,
+            evaluator=None if pairs is None else STSEvaluator([pairs]),
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            max_steps=max_steps,
+            eval_steps=eval_steps,
+            seed=seed,
+            no_duplicates=objective != "paser",
+            resume=resume,
+            overwrite=overwrite,
+            show_progress_bar=shows_bars(quiet, as_json),
+            **arguments,
+        )
     if as_json:
         report = {"steps": result.steps, "best_step": result.best_step, "curve": result.curve}
         print_json(report | {"output": str(output), "seconds": result.seconds})

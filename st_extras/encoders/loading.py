@@ -25,6 +25,7 @@ from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template
 from st_extras.encoders.prompts import name_prompts
 from st_extras.encoders.structure import fix_padding_side
+from st_extras.files import why_unreadable
 
 logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
@@ -150,6 +151,11 @@ def _load_files(
         lines = str(error).strip().splitlines() or ["no reason given"]
         reason = " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split()).rstrip(".")
         where = "" if folder.exists() else "there is no such folder, and from the hub: "
+        files = sorted(file for ending in ("safetensors", "bin", "json") for file in folder.rglob(f"*.{ending}"))
+        damaged = {file: why for file in files if (why := why_unreadable(file)) is not None}
+        if damaged:  # what the loader reports of such a file may be an EOFError without a word
+            file, reason = next(iter(damaged.items()))
+            where, reason = f"{file.relative_to(folder)} cannot be read: ", reason.rstrip(".")
         raise ValueError(
             f"{path!r} could not be loaded as an encoder: {where}{type(error).__name__}: {reason}."
         ) from error

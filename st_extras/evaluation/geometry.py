@@ -18,10 +18,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_interval
+from st_extras.checks import check_interval, check_text_pairs
 from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
 from st_extras.functional import row_blocks
-from st_extras.spearman import check_text_pairs
 
 _GROUPS = 20
 """Groups of texts, each left out in turn for the interval of cosines of unrelated pairs."""

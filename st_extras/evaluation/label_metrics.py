@@ -1,7 +1,7 @@
-"""How well embeddings agree with labels: nearest neighbours, MAP@R and clusters.
+"""How well embeddings agree with labels: nearest neighbours, MAP@R and clusters, from cosines in float64.
 
-``label_scores`` takes embeddings and labels of any kind; the functions below it take (N, D) unit rows, and (N,) whole
-numbers as labels.
+``label_scores`` takes embeddings and labels of any kind; the functions below it take (N, D) unit rows in
+float64, and (N,) whole numbers as labels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ NEIGHBORS = 5
 """k of the vote among several neighbours."""
 SEEDS = (0, 1, 2)
 """Of k-means."""
-_TIE = 1e-6  # cosines that differ by less are equal: the rounding of float32
 
 
 def label_scores(embeddings: Any, labels: Any) -> dict[str, float]:
@@ -49,15 +48,14 @@ def label_scores(embeddings: Any, labels: Any) -> dict[str, float]:
         >>> {name: round(scores[name], 3) for name in ("knn_accuracy", "v_measure", "map_at_r", "mean")}
         {'knn_accuracy': 1.0, 'v_measure': 1.0, 'map_at_r': 1.0, 'mean': 1.0}
     """
-    unit = check_embeddings("embeddings", embeddings, at_least=2).detach()
+    unit = check_embeddings("embeddings", embeddings, at_least=2)
     return scores_of_rows(unit, label_numbers(check_labels("labels", labels, len(unit))))
 
 
 def scores_of_rows(unit: Tensor, labels: Tensor) -> dict[str, float]:
     """Return what :func:`label_scores` does, of (N, D) unit rows and (N,) whole numbers."""
-    labels = labels.to(unit.device)
     nearest, voted = (int(right.sum()) / len(labels) for right in knn_hits(unit, labels, [1, NEIGHBORS]))
-    numbers = labels.cpu().numpy()
+    numbers = labels.numpy()
     values = [v_measure(numbers, clusters(unit, labels, seed)) for seed in SEEDS]
     v, precision = float(np.mean(values)), float(average_precisions(unit, labels).nanmean())
     return {
@@ -74,8 +72,8 @@ def knn_hits(unit: Tensor, labels: Tensor, counts: Sequence[int]) -> list[Tensor
     """Return which texts (N,) have the label of the majority of their k nearest neighbours, for each k of ``counts``.
 
     Of labels with equally many votes, the one of the nearest neighbour wins. Neighbours are those by cosine, among the
-    other N - 1 texts (leave-one-out), where a text whose label stands once counts as wrong; of equally near ones, those
-    with another label come first, so the nearest one of a collapsed encoder is never right.
+    other N - 1 texts (leave-one-out), where a text whose label stands once counts as wrong; of texts with equal
+    embeddings, those with another label come first, so the nearest one of a collapsed encoder is never right.
 
     Args:
         unit: (N, D) unit rows.
@@ -113,7 +111,7 @@ def average_precisions(unit: Tensor, labels: Tensor) -> Tensor:
 
     (1 / R) sum over i = 1..R of [neighbour i has the label] * precision at i, with R the number of OTHER texts with the
     text's label. Texts whose label stands once have no R, but stay among the neighbours. Source: Musgrave et al., 2020,
-    section 3.2 (https://arxiv.org/abs/2003.08505). Of equally near neighbours, those with another label come first.
+    section 3.2 (https://arxiv.org/abs/2003.08505). Of texts with equal embeddings, those with another label come first.
 
     Args:
         unit: (N, D) unit rows.
@@ -141,14 +139,18 @@ def nearest_labels(unit: Tensor, labels: Tensor, wanted: Tensor) -> Iterator[tup
         ``(rows, found)``: (B,) indices, and (B, K) labels of their neighbours, nearest first; K is the largest number
         that one of these rows wants, or that there is.
     """
+    different, place, counts = unit.unique(dim=0, return_inverse=True, return_counts=True)
+    twins = (counts[place] > 1).nonzero().squeeze(1)  # texts with an embedding that another one has as well
     order = wanted.argsort()  # rows that want about as many stand together
     order = order[wanted[order] > 0]
-    for block in row_blocks(len(order), len(unit)):
+    for block in row_blocks(len(order), 2 * len(unit)):  # float64
         rows = order[block]
-        with torch.autocast(unit.device.type, enabled=False):  # a caller's autocast is meant for the encoder only
-            scores = unit[rows] @ unit.T  # (B, N)
-        scores -= _TIE * (labels[rows].unsqueeze(1) == labels)
-        scores[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
+        scores = unit[rows] @ unit.T  # (B, N)
+        if len(twins):  # one product for all of them: other columns of a matrix product are rounded otherwise
+            equal = (unit[rows] @ different.T)[:, place[twins]]
+            same = labels[rows].unsqueeze(1) == labels[twins]
+            scores[:, twins] = torch.where(same, equal.nextafter(equal.new_tensor(-torch.inf)), equal)
+        scores[torch.arange(len(rows)), rows] = -torch.inf
         yield rows, labels[scores.topk(min(int(wanted[rows[-1]]), len(unit) - 1), dim=1).indices]
 
 
@@ -165,7 +167,7 @@ def v_measure(labels: NDArray[Any], numbers: NDArray[Any]) -> float:
         return float(-(shares * np.log(shares)).sum())
 
     parts = entropy(both.sum(axis=1)) + entropy(both.sum(axis=0))
-    return 2 * (parts - entropy(both.ravel())) / parts if parts else 1.0
+    return max(0.0, 2 * (parts - entropy(both.ravel())) / parts) if parts else 1.0
 
 
 def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:
@@ -177,7 +179,7 @@ def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:
     with warnings.catch_warnings():
         # fewer different embeddings than labels: the score is low then
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found: np.ndarray = means.fit_predict(unit.cpu().numpy())
+        found: np.ndarray = means.fit_predict(unit.numpy())
     return found
 
 

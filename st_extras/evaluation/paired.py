@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from st_extras.correlation import correlation
 from st_extras.evaluation.label_metrics import (
     SEEDS,
     average_precisions,
@@ -61,7 +61,7 @@ def compare_labeled(
 
     def score(model: SentenceTransformer) -> tuple[dict[str, float], Score]:
         unit = evaluator.unit_rows(model)
-        return scores_of_rows(unit, labels), _label_score(labels.to(unit.device), unit)
+        return scores_of_rows(unit, labels), _label_score(labels, unit)
 
     labels = label_numbers(evaluator.labels)
 
@@ -83,46 +83,48 @@ def _compared(
         drawn = resampled(of_sample, sizes)  # the same samples for each encoder
         samples = samples or drawn
         base = next(iter(found.values()), metrics)[metric]
-        low, high = np.quantile(np.subtract(drawn, samples), [0.025, 0.975])
+        gaps = np.subtract(drawn, samples)
+        gaps = gaps[np.isfinite(gaps)]  # a sample that repeats one pair has no correlation
+        low, high = np.quantile(gaps, [0.025, 0.975]) if len(gaps) else (np.nan, np.nan)
         found[name] = metrics | {"difference": metrics[metric] - base, "low": float(low), "high": float(high)}
     return found
 
 
 def _sts_score(evaluator: STSEvaluator, similarities: Sequence[NDArray[Any]]) -> Score:
     """Return what finds the mean over the sets of the correlation of ranks, weighted over subsets if asked for."""
-    ranks: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]] = []
-    for data, found in zip(evaluator.datasets, similarities, strict=True):
-        gold, part_of = np.asarray(data.scores), np.empty(len(data), dtype=np.int64)
-        left, right = np.empty(len(data)), np.empty(len(data))
-        for number, part in enumerate(evaluator.parts(data)):
-            part_of[part], left[part], right[part] = number, rankdata(found[part]), rankdata(gold[part])
-        ranks.append((left, right, part_of))
+    sets: list[tuple[NDArray[np.float64], NDArray[np.int64]]] = []
+    for data, cosines in zip(evaluator.datasets, similarities, strict=True):
+        ranks, part_of = np.empty((2, len(data))), np.empty(len(data), dtype=np.int64)
+        for number, (part, sides) in enumerate(zip(evaluator.parts(data), evaluator.ranks(data, cosines), strict=True)):
+            part_of[part], ranks[:, part] = number, sides
+        sets.append((ranks, part_of))
 
     def score(drawn: Sequence[Rows]) -> float:
-        return float(np.mean([_correlation(*(x[rows] for x in of)) for of, rows in zip(ranks, drawn, strict=True)]))
+        return float(
+            np.mean(
+                [
+                    _mean_correlation(ranks[:, rows], part_of[rows])
+                    for (ranks, part_of), rows in zip(sets, drawn, strict=True)
+                ]
+            )
+        )
 
     return score
 
 
-def _correlation(left: NDArray[Any], right: NDArray[Any], part_of: NDArray[Any]) -> float:
-    """Return the mean of Pearson's correlation within each part, weighted by their sizes."""
-
-    def of_parts(values: NDArray[Any]) -> NDArray[Any]:
-        return np.bincount(part_of, values)
-
+def _mean_correlation(ranks: NDArray[np.float64], part_of: NDArray[np.int64]) -> float:
+    """Return the mean of the correlations of (2, P) ranks within each part that has one, weighted by their sizes."""
     sizes = np.bincount(part_of)
-    with np.errstate(divide="ignore", invalid="ignore"):  # parts that were not drawn, or with equal values
-        left, right = left - (of_parts(left) / sizes)[part_of], right - (of_parts(right) / sizes)[part_of]
-        found = of_parts(left * right) / np.sqrt(of_parts(left * left) * of_parts(right * right))
-    kept = np.isfinite(found)
-    return float((found[kept] * sizes[kept]).sum() / max(1, sizes[kept].sum()))
+    found = np.array([correlation(*ranks[:, part_of == part]) if size else np.nan for part, size in enumerate(sizes)])
+    kept = np.isfinite(found)  # the others were not drawn, or one pair was alone
+    return float(np.average(found[kept], weights=sizes[kept])) if kept.any() else np.nan
 
 
 def _label_score(labels: Tensor, unit: Tensor) -> Score:
     """Return what finds the mean of nearest-neighbour accuracy, V-measure and MAP@R."""
-    hits = knn_hits(unit, labels, [1])[0].cpu().numpy()
-    precisions = average_precisions(unit, labels).cpu().numpy()
-    own = labels.cpu().numpy()
+    hits = knn_hits(unit, labels, [1])[0].numpy()
+    precisions = average_precisions(unit, labels).numpy()
+    own = labels.numpy()
     found = [clusters(unit, labels, seed) for seed in SEEDS]
 
     def score(drawn: Sequence[Rows]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
 from st_extras.checks import check_batch_size, check_bool, check_rows, shown
-from st_extras.text.corpus import iterate_sentences
+from st_extras.text.corpus import different_texts, iterate_sentences
 
 logger = logging.getLogger(__name__)
 Rows = NDArray[np.int64]
@@ -58,11 +59,11 @@ class ReportingEvaluator(BaseEvaluator):
 
     def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
         """Return the (N, D) embeddings of the sentences, on the model's device; each different one is encoded once."""
-        rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
+        different, places = different_texts(sentences)
         embeddings = model.encode(
-            list(rows), batch_size=self.batch_size, show_progress_bar=self.show_progress_bar, convert_to_tensor=True
+            different, batch_size=self.batch_size, show_progress_bar=self.show_progress_bar, convert_to_tensor=True
         )
-        return embeddings.detach()[[rows[sentence] for sentence in sentences]]
+        return embeddings.detach()[places]
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
         """Return the metrics by name, without prefix."""
@@ -125,12 +126,14 @@ def check_options(name: Any, batch_size: Any = 32, show_progress_bar: Any = Fals
 
 
 def check_embeddings(name: str, embeddings: Any, at_least: int = 1) -> Tensor:
-    """Return the rows of a tensor, an array or lists scaled to length one, in float32 or better.
+    """Return the rows of a tensor, an array or lists scaled to length one, in float64, on the CPU.
+
+    Some accelerators have no float64, and in float32 rounding would order cosines that lie close together.
 
     Raises:
         ValueError: as for :func:`~st_extras.checks.check_rows`, or if a row is zero.
     """
-    x = check_rows(name, embeddings, at_least)
+    x = check_rows(name, embeddings, at_least).detach().cpu().double()
     norms = x.norm(dim=1, keepdim=True)
     if bool((norms == 0).any()):
         row = int((norms == 0).flatten().nonzero()[0])
@@ -155,7 +158,9 @@ def resampled(
 
 
 def bootstrap_interval(values: Any, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of N values, over which of them were drawn (bootstrap)."""
+    """Return the 95 % interval of the mean of N values, over which of them were drawn (bootstrap); NaN of one value."""
+    if len(values) < 2:
+        return math.nan, math.nan
     means = resampled(lambda drawn: values[drawn[0]].mean(), [len(values)], resamples, seed)
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)

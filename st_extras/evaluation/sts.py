@@ -9,13 +9,14 @@ from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import pairwise_cos_sim
 
 from st_extras.checks import check_choice, check_rows, shown
+from st_extras.correlation import correlation, cosine_ranks, cosines_of_pairs
 from st_extras.evaluation.reporting import ReportingEvaluator, join_name
 from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, check_graded, load_sets
-from st_extras.spearman import spearman
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +26,11 @@ Setting = Literal["all", "wmean"]
 class STSEvaluator(ReportingEvaluator):
     """Spearman correlation of cosine similarity with the gold scores, for one or several sets.
 
-    Every distinct sentence is encoded once. Metrics, in [-1, 1]: ``{set}_spearman_cosine`` for each set and, for more
-    than one, ``average_spearman_cosine``, their plain mean, which is then the primary metric (for ``evaluator=`` and
-    ``load_best_model_at_end`` with ``metric_for_best_model=f"eval_{evaluator.primary_metric}"``).
+    The cosines are computed in float64 from the embeddings as they come, and ranked as by ``scipy.stats.spearmanr``.
+    Every distinct sentence is encoded once, so pairs of the same texts are tied. Metrics, in [-1, 1]:
+    ``{set}_spearman_cosine`` for each set and, for more than one, ``average_spearman_cosine``, their plain mean, which
+    is then the primary metric (for ``evaluator=`` and ``load_best_model_at_end`` with
+    ``metric_for_best_model=f"eval_{evaluator.primary_metric}"``).
 
     Args:
         datasets: the sets.
@@ -75,11 +78,11 @@ class STSEvaluator(ReportingEvaluator):
             self.csv_file = join_name("sts_evaluation", self.name, "wmean_results.csv")
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:
-        """Return the metrics by name; NaN where all similarities of a set are equal."""
+        """Return the metrics by name; NaN where all similarities of a set, or of a subset, lie within 1e-9."""
         return self.metrics(self.similarities(model))
 
-    def similarities(self, model: SentenceTransformer) -> list[np.ndarray[Any, Any]]:
-        """Return the cosines (P,) of the pairs of each set.
+    def similarities(self, model: SentenceTransformer) -> list[NDArray[np.float64]]:
+        """Return the cosines (P,) of the pairs of each set, in float64.
 
         Raises:
             ValueError: if an embedding is not finite.
@@ -89,10 +92,10 @@ class STSEvaluator(ReportingEvaluator):
         found = []
         for data in self.datasets:
             first, second, embeddings = embeddings.tensor_split([len(data), 2 * len(data)])
-            found.append(pairwise_cos_sim(first, second).float().cpu().numpy())
+            found.append(cosines_of_pairs(first, second))
         return found
 
-    def metrics(self, similarities: Sequence[np.ndarray[Any, Any]]) -> dict[str, float]:
+    def metrics(self, similarities: Sequence[NDArray[np.float64]]) -> dict[str, float]:
         """Return the metrics by name, of the similarities of each set's pairs."""
         metrics = {
             f"{data.name}_spearman_cosine": self._correlation(data, found)
@@ -102,15 +105,19 @@ class STSEvaluator(ReportingEvaluator):
             metrics["average_spearman_cosine"] = float(np.mean(list(metrics.values())))
         return metrics
 
-    def _correlation(self, data: STSDataset, similarities: np.ndarray[Any, Any]) -> float:
-        gold, parts = np.asarray(data.scores), self.parts(data)
-        found = [spearman(similarities[part], gold[part]) for part in parts]
-        rho = float(np.average(found, weights=list(map(len, parts)))) if len(parts) > 1 else found[0]
+    def _correlation(self, data: STSDataset, similarities: NDArray[np.float64]) -> float:
+        ranks = self.ranks(data, similarities)
+        rho = float(np.average([correlation(*sides) for sides in ranks], weights=[sides.shape[1] for sides in ranks]))
         if math.isnan(rho):
             logger.warning("%s: all similarities are equal, which gives no correlation with the scores.", data.name)
         return rho
 
-    def parts(self, data: STSDataset) -> list[np.ndarray[Any, Any]]:
+    def ranks(self, data: STSDataset, similarities: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Return the ranks of the cosines and of the scores, (2, P) of the P pairs of each part."""
+        gold = np.asarray(data.scores)
+        return [np.stack([cosine_ranks(similarities[part]), rankdata(gold[part])]) for part in self.parts(data)]
+
+    def parts(self, data: STSDataset) -> list[NDArray[np.int64]]:
         """Return the numbers of the pairs that are correlated together: those of each subset, or all."""
         if self.setting == "all":
             return [np.arange(len(data))]

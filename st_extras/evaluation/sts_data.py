@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_instance
+from st_extras.checks import check_instance, check_pairs
 from st_extras.samples import graded_pairs
 from st_extras.text.corpus import check_sentence
 from st_extras.text.folders import TABLES, find_file
@@ -115,10 +115,8 @@ def check_graded(data: STSDataset, where: str, groups: Sequence[str] | None = No
     """Check that graded pairs can be scored: together, and in each of the groups.
 
     Raises:
-        ValueError: as :func:`~st_extras.spearman.check_pairs`; the message begins with ``where``.
+        ValueError: as :func:`~st_extras.checks.check_pairs`; the message begins with ``where``.
     """
-    from st_extras.spearman import check_pairs  # here: a file is read without torch
-
     try:
         check_pairs(zip_longest(data.sentences1, data.sentences2), data.scores, groups)
     except ValueError as error:

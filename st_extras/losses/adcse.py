@@ -203,7 +203,6 @@ class AdCSELoss(PairLoss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        own = {name: getattr(self, name) for name in ("temperature", "in_batch_negatives")}
         copied = self.momentum_encoder
-        own |= {"tied": copied is None, "momentum": getattr(copied, "momentum", None)}
+        own = {"tied": copied is None, "momentum": getattr(copied, "momentum", None)}
         return own | self.adversaries.config | super().get_config_dict()

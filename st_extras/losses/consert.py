@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -114,8 +114,3 @@ class ConSERTLoss(PairLoss):
             return self.mean_over_mini_batches(anchors, candidates, contrast, with_backward=with_backward)
 
         return half(view_batches[0], first, second) + half(view_batches[1], second, first)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings, for the model card."""
-        own = {name: getattr(self, name) for name in ("temperature", "include_positive", "dropout")}
-        return own | super().get_config_dict()

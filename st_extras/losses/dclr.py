@@ -200,5 +200,4 @@ class DCLRLoss(PairLoss):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the settings, for the model card."""
-        own = {"temperature": self.temperature, "include_positive": self.include_positive}
-        return self.instance_weights.config | self.noise.config | own | super().get_config_dict()
+        return self.instance_weights.config | self.noise.config | super().get_config_dict()

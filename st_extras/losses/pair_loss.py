@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypedDict
@@ -17,7 +18,13 @@ from st_extras.encoders.rows import Features
 from st_extras.encoders.structure import embedding_dimension, fix_padding_side, unwrap
 from st_extras.functional import full_precision
 from st_extras.losses.parts.batch_checks import BatchChecks
-from st_extras.losses.parts.gradient_cache import ColumnBatches, GradientCache, ViewBatches, check_mini_batches
+from st_extras.losses.parts.gradient_cache import (
+    ColumnBatches,
+    GradientCache,
+    ViewBatches,
+    check_mean,
+    check_mini_batches,
+)
 from st_extras.losses.parts.views import ViewMaker
 
 Columns = Sequence[Features]
@@ -189,7 +196,7 @@ class PairLoss(nn.Module, ABC):
         """
         view_batches = [[self.projection_head(view)] for view in embeddings]
         columns = None if sentence_features is None else [[column] for column in sentence_features]
-        return self.calculate_loss(view_batches, columns=columns)
+        return check_mean(self.calculate_loss(view_batches, columns=columns), self)
 
     def encode_view(self, rows: Features, augmentation: str, generator: torch.Generator | None) -> Tensor:
         """Return the embeddings of a mini-batch of one view after the head, (b, D)."""
@@ -231,8 +238,8 @@ class PairLoss(nn.Module, ABC):
         self.checks.check_negatives(other_negatives + len(candidates) - 1)
         return candidates, offset
 
-    @staticmethod
     def mean_over_mini_batches(
+        self,
         anchors: Sequence[Tensor],
         candidates: Tensor,
         contrast: Callable[[Tensor, Tensor, int], Tensor],
@@ -253,7 +260,7 @@ class PairLoss(nn.Module, ABC):
         total = torch.zeros((), device=anchors[0].device, dtype=full_precision(anchors[0]).dtype)
         begin = 0
         for batch in anchors:
-            value = contrast(batch, leaf, begin) * (len(batch) / rows)
+            value = check_mean(contrast(batch, leaf, begin), self, "contrast") * (len(batch) / rows)
             if with_backward and value.requires_grad:
                 value.backward()  # type: ignore[no-untyped-call]
             total = total + (value.detach() if with_backward else value)
@@ -265,9 +272,16 @@ class PairLoss(nn.Module, ABC):
     # -- around it
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings that all pair losses share, for the model card; a loss adds its own."""
+        """Return the settings, for the model card: those that all pair losses share, and the loss's own.
+
+        Its own are the arguments of its constructor that it keeps as plain attributes of the same name; what it keeps
+        otherwise, it adds.
+        """
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, PairLoss) and kind is not PairLoss]
+        arguments = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters}
+        own = {name: value for name, value in vars(self).items() if name in arguments and _is_plain(value)}
         names = ("gather_across_devices", "mini_batch_size", "mini_batch_num_tokens")
-        return {
+        return own | {
             "augmentations": list(self.view_maker.augmentations),
             "projection": isinstance(self.projection_head, ProjectionHead),
             **{name: getattr(self, name) for name in names},
@@ -281,3 +295,10 @@ class PairLoss(nn.Module, ABC):
                 f"{len(columns)}."
             )
         return columns
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value can stand on a model card: a number, a string, a boolean, None, or several of them."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)

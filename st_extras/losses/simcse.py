@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -112,8 +112,3 @@ class SimCSELoss(PairLoss):
             return weighted_info_nce(scores, include_positive=self.include_positive, offset=offset + begin)
 
         return self.mean_over_mini_batches(view_batches[0], candidates, contrast, with_backward=with_backward)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the settings, for the model card."""
-        own = {"temperature": self.temperature, "include_positive": self.include_positive}
-        return own | super().get_config_dict()

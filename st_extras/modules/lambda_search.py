@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from torch import Tensor
 
-from st_extras.spearman import tied_ranks
+from st_extras.correlation import spearman
 
 logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
+_VANISHED = 1e-12  # of a squared length: embeddings in float32 have six digits
+_ROUNDING = 1e-12  # of a correlation of ranks
 LAMBDA_1_GRID = tuple(round(0.05 * i, 2) for i in range(31))  # 0 to 1.5
 LAMBDA_2_GRID = tuple(round(0.05 * i, 2) for i in range(121))  # 0 to 6
 
@@ -78,7 +79,7 @@ def spearman_surface(
         lambda_2_grid: L2 weights of the corpus term.
 
     Returns:
-        (L1, L2). An embedding that vanishes has cosine 0.
+        (L1, L2); 0 where all cosines are equal. An embedding that vanishes but for rounding has cosine 0.
     """
     a, b = (np.stack(np.broadcast_arrays(*side, corpus_mean), axis=1) for side in (first, second))  # (N, 3, D)
     # inner products of the three parts of each row, (3, 3, N)
@@ -86,22 +87,32 @@ def spearman_surface(
         np.ascontiguousarray(np.einsum("nid,njd->ijn", left, right, optimize=True))
         for left, right in ((a, b), (a, a), (b, b))
     ]
-    gold = rankdata(scores)
-    gold = (gold - gold.mean()) / gold.std()
+    # w' F w of a symmetric sum: six terms, the same for a pair in either order, to the bit
+    terms = [(i, j) for i in range(3) for j in range(i, 3)]
+    dots, firsts, seconds = (
+        np.stack([form[i, j] if i == j else form[i, j] + form[j, i] for i, j in terms]) for form in forms
+    )  # (6, N)
     lambda_2 = np.asarray(lambda_2_grid, dtype=np.float64)
     surface = np.empty((len(lambda_1_grid), len(lambda_2)))
     for row, lambda_1 in enumerate(lambda_1_grid):
         weights = np.stack([np.ones_like(lambda_2), np.full_like(lambda_2, -lambda_1), -lambda_2], axis=1)  # (L2, 3)
-        outer = (weights[:, :, None] * weights[:, None, :]).reshape(len(lambda_2), 9)
-        dot, aa, bb = (outer @ form.reshape(9, -1) for form in forms)  # (L2, N)
-        length = np.sqrt(np.clip(aa, 0, None) * np.clip(bb, 0, None))
-        cosine = np.divide(dot, length, out=np.zeros_like(dot), where=length > 1e-12)
-        ranks = tied_ranks(cosine)
-        ranks -= ranks.mean(axis=1, keepdims=True)
-        deviation = ranks.std(axis=1)
-        products = (ranks @ gold) / len(gold)
-        surface[row] = np.divide(products, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+        factors = np.stack([weights[:, i] * weights[:, j] for i, j in terms], axis=1)  # (L2, 6)
+        dot, aa, bb = (_weighted_sum(factors, form) for form in (dots, firsts, seconds))  # (L2, N)
+        # of the parts' float32 precision nothing is left where a sum is 1e-12 of its terms
+        left = (aa > _VANISHED * _weighted_sum(abs(factors), abs(firsts))) & (
+            bb > _VANISHED * _weighted_sum(abs(factors), abs(seconds))
+        )
+        cosine = np.divide(dot, np.sqrt(np.where(left, aa * bb, 1)), out=np.zeros_like(dot), where=left)
+        surface[row] = np.nan_to_num(spearman(cosine, scores))
     return surface
+
+
+def _weighted_sum(factors: Array, terms: Array) -> Array:
+    """Return (L2, K) @ (K, N) term by term, so that equal columns have equal sums, to the bit."""
+    total = np.zeros((len(factors), terms.shape[1]))
+    for factor, term in zip(factors.T, terms, strict=True):
+        total += factor[:, None] * term
+    return total
 
 
 def search_lambdas(
@@ -119,7 +130,8 @@ def search_lambdas(
     lambda_1 = sorted({0.0, *map(float, lambda_1_grid)})
     lambda_2 = sorted({0.0, *map(float, lambda_2_grid)})
     surface = spearman_surface(first, second, corpus_mean, scores, lambda_1, lambda_2)
-    i, j = np.unravel_index(int(surface.argmax()), surface.shape)  # the first of equals: the smallest weights
+    best = surface >= surface.max() - _ROUNDING
+    i, j = np.unravel_index(int(best.argmax()), surface.shape)  # the first of equals: the smallest weights
     at_edge = (len(lambda_1) > 1 and i == len(lambda_1) - 1) or (len(lambda_2) > 1 and j == len(lambda_2) - 1)
     result = TuningResult(
         lambda_1=lambda_1[i],

@@ -11,15 +11,14 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
 from torch import Tensor
 
-from st_extras.checks import check_count, check_weight
+from st_extras.checks import check_count, check_pairs, check_weight
 from st_extras.citations import CITATIONS
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.modules import lambda_search, partial_mask, pipeline
 from st_extras.modules.corpus_statistics import CorpusStatistics
 from st_extras.modules.lambda_search import LAMBDA_1_GRID, LAMBDA_2_GRID, TuningResult
 from st_extras.modules.model_card import renew_card
-from st_extras.spearman import check_pairs
-from st_extras.text.corpus import iterate_sentences
+from st_extras.text.corpus import different_texts, iterate_sentences
 from st_extras.text.keywords import build_extractor
 
 logger = logging.getLogger(__name__)
@@ -239,7 +238,8 @@ class RepALPostProcessor(Module):
         lambda_1_grid = [check_weight("lambda_1_grid", weight) for weight in lambda_1_grid]
         lambda_2_grid = [check_weight("lambda_2_grid", weight) for weight in lambda_2_grid]
         texts = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
-        embeddings, redundant = self.parts(texts, **encode_options)
+        different, places = different_texts(texts)
+        embeddings, redundant = (rows[places] for rows in self.parts(different, **encode_options))
         if not self.corpus_size:
             logger.info("RepAL is not fitted: the corpus mean is computed from the sentences of the pairs.")
             self._set_mean(embeddings.double().mean(dim=0), len(texts))

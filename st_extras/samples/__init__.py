@@ -34,11 +34,13 @@ def graded_pairs() -> tuple[list[str], list[str], list[float]]:
 
 def graded_spearman(model: Any) -> float:
     """Return how well an encoder orders the graded set: Spearman correlation x 100."""
-    from st_extras.spearman import spearman_of_pairs
+    from st_extras.correlation import spearman_of_pairs
+    from st_extras.text.corpus import different_texts
 
     first, second, scores = graded_pairs()
-    embeddings = model.encode([*first, *second], convert_to_tensor=True, show_progress_bar=False)
-    return spearman_of_pairs(embeddings, scores)
+    different, places = different_texts([*first, *second])
+    embeddings = model.encode(different, convert_to_tensor=True, show_progress_bar=False)
+    return spearman_of_pairs(embeddings[places], scores)
 
 
 def labeled_sentences() -> tuple[list[str], list[str]]:

@@ -147,11 +147,11 @@ class BM25:
         counts, self.vocabulary, self.language = documents.counts, documents.vocabulary, documents.language
         lengths = np.asarray(counts.sum(axis=1), dtype=np.float32).ravel()
         mean = lengths.mean() if len(lengths) else 0
-        saturation = _K1 * (1 - _B + _B * lengths / (mean or 1))
+        norms = length_norm(lengths, mean)
         weights = counts.tocsc().astype(np.float32)
         holding = np.diff(weights.indptr)  # (V,) documents that have a word
         idf = np.log1p((len(lengths) - holding + 0.5) / (holding + 0.5)).astype(np.float32)
-        weights.data /= weights.data + saturation[weights.indices]
+        weights.data /= weights.data + norms[weights.indices]
         weights.data *= np.repeat(idf, holding)
         self.weights = weights
 
@@ -175,6 +175,11 @@ class BM25:
         return [column for column in known if column is not None]
 
 
+def length_norm(words: Any, mean: Any) -> Any:
+    """Return ``k1 * (1 - b + b * |d| / mean(|d|))`` of documents with so many words, in :class:`BM25`'s equation."""
+    return _K1 * (1 - _B + _B * words / (mean or 1))
+
+
 def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) -> float:
     """Return the weight w of BM25 in the score ``dense + w * bm25`` of a hybrid search: one number for a collection.
 
@@ -184,6 +189,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
 
         w = share * mean_q(std_n(dense[q, n])) / mean_q(std_n(bm25[q, n]))
 
+    A deviation that is no more than the rounding of the scores, 1.2e-7 of the highest for float32, is 0.
+
     Args:
         dense_scores: (Q, N) floating-point scores of an encoder: cosines or dot products, of all documents or a random
             sample of them.
@@ -192,7 +199,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
 
     Raises:
         ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), those
-            of an argument are the same for all documents of every query, or no score of BM25 is above 0 (SQLite's).
+            of an argument are the same for all documents of every query, but for rounding, or no score of BM25 is above
+            0 (SQLite's).
 
     Example:
         >>> import numpy as np
@@ -206,7 +214,7 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
     if dense.shape != bm25.shape:
         raise ValueError(f"bm25_scores must have the shape of dense_scores, {dense.shape}, got {bm25.shape}.")
     for name, scores in (("dense_scores", dense), ("bm25_scores", bm25)):
-        if not np.ptp(scores, axis=1).any():
+        if not _deviations(scores).any():
             raise ValueError(f"{name} must differ between documents for some query, got equal ones for each.")
     if bm25.max() <= 0:
         raise ValueError("bm25_scores must be higher for a better match, got none above 0: negate those of SQLite.")
@@ -214,15 +222,25 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
 
 
 def bm25_weight_of_blocks(blocks: Iterable[tuple[np.ndarray, np.ndarray]], share: float = BM25_SHARE) -> float:
-    """Return what :func:`bm25_weight` does, a block of queries at a time; 0 if BM25 scores all documents alike.
+    """Return what :func:`bm25_weight` does, a block of queries at a time; 0 if one side scores all documents alike.
 
     Args:
         blocks: (B, N) scores of the encoder and of BM25 for B of the queries each.
         share: as for :func:`bm25_weight`.
     """
-    spreads = [[side.std(axis=1) for side in block] for block in blocks]  # of each query
-    dense, bm25 = (float(np.concatenate(side).mean(dtype=np.float64)) for side in zip(*spreads, strict=True))
+    spreads = [[_deviations(side) for side in block] for block in blocks]
+    dense, bm25 = (float(np.concatenate(side).mean()) for side in zip(*spreads, strict=True))
     return share * dense / bm25 if bm25 else 0.0
+
+
+def _deviations(scores: np.ndarray) -> np.ndarray:
+    """Return the standard deviations (Q,) of (Q, N) scores over the documents; 0 if rounding alone would give them.
+
+    Equal documents have other last digits where a matrix product rounds their columns differently.
+    """
+    found = scores.std(axis=1, dtype=np.float64)
+    rounding = np.finfo(scores.dtype).eps * np.maximum(scores.max(axis=1), -scores.min(axis=1))
+    return np.where(found > rounding, found, 0.0)
 
 
 def check_share(share: Any) -> float:

@@ -47,7 +47,7 @@ MISTAKES = {
     "search ENC TEXT cat --queries TEXT": "--queries does not go with QUERY",
     "search ENC TEXT cat --index FOLDER": "--index must be a new file or an index",
     "train word2vec ENC TEXT -o out": "objective must be one of",
-    "train my:Loss ENC TEXT -o out": "objective must name a class .*'my:Loss': No module named 'my'",
+    "train my:Loss ENC TEXT -o out": "objective must name a class .*'my:Loss': ModuleNotFoundError: No module",
     "train st_extras.losses:MyLoss ENC TEXT -o out": "objective must name a class .*no attribute 'MyLoss'",
     "train a.b:c:d ENC TEXT -o out": "objective must be one of",
     "train simcse ENC TEXT -o out --trainer bf16": "--trainer must be NAME=VALUE .*'bf16': near it are bf16",

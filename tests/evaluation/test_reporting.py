@@ -5,12 +5,18 @@ import logging
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
+from st_extras.evaluation.reporting import (
+    ReportingEvaluator,
+    bootstrap_interval,
+    check_embeddings,
+    check_sentences,
+)
 
 
 class Toy(ReportingEvaluator):
@@ -62,9 +68,16 @@ def test_sentences_are_strings_or_a_column(sentences):
 
 def test_embeddings_are_scaled_or_refused():
     unit = check_embeddings("x", torch.tensor([[3.0, 4.0], [0.0, -2.0]], dtype=torch.bfloat16))
-    assert unit.dtype == torch.float32
+    assert unit.dtype == torch.float64
     assert unit.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, -1.0]]
     assert check_embeddings("x", [[3, 4]]).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
     for wrong in (torch.ones(3), 3.5, [[math.inf, 1.0]], [[1.0, 1.0], [0.0, 0.0]]):
         with pytest.raises(ValueError, match=r"^x must"):
             check_embeddings("x", wrong)
+
+
+def test_one_value_has_no_interval():
+    """Samples of one query are all the same: an interval without width would look certain."""
+    assert all(map(math.isnan, bootstrap_interval(np.array([0.63]))))
+    low, high = bootstrap_interval(np.array([0.6, 0.7]))
+    assert low < high

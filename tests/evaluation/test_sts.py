@@ -10,6 +10,7 @@ import torch
 from scipy.stats import spearmanr
 
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, sts_evaluator
+from st_extras.evaluation.paired import compare_sts
 from tests.evaluation.test_sts_data import HEADER, ROWS
 from tests.fixtures import SENTENCES
 from tests.helpers import cosine, write
@@ -108,6 +109,23 @@ class TestTies:
         data = STSDataset("toy", first, second, scores, ["x"] * 20)
         metrics = STSEvaluator([data])(fixed(vectors))
         assert metrics["toy_spearman_cosine"] == pytest.approx(spearmanr(scores, exact)[0], abs=1e-9)
+
+    @pytest.mark.parametrize("deviation", [1e-2, 1e-4, 1e-6])
+    def test_close_similarities_are_ordered_and_the_interval_is_about_the_difference(self, deviation):
+        """A raw encoder gives all texts about the same embedding."""
+        random = np.random.default_rng(1)
+        texts = [f"t{i}" for i in range(400)]
+        centre, apart = random.normal(size=32), random.normal(size=(400, 32))
+        dense = dict(zip(texts, centre + deviation**0.5 * apart, strict=True))
+        plain = dict(zip(texts, apart, strict=True))
+        similarities = [cosine(dense[a], dense[b]) for a, b in zip(texts[::2], texts[1::2], strict=True)]
+        assert np.ptp(similarities) < 20 * deviation
+        scores = (np.argsort(np.argsort(similarities)) + random.normal(scale=60, size=200)).tolist()
+        data = STSDataset("toy", texts[::2], texts[1::2], scores, ["x"] * 200)
+        found = compare_sts(STSEvaluator([data]), [("dense", fixed(dense)), ("plain", fixed(plain))])
+        expected = spearmanr(similarities, scores).statistic
+        assert found["dense"]["toy_spearman_cosine"] == pytest.approx(expected, abs=1e-9)
+        assert found["plain"]["low"] < found["plain"]["difference"] < found["plain"]["high"]
 
     @pytest.mark.parametrize("setting", ["all", "wmean"])
     def test_equal_similarities_have_no_correlation(self, setting, caplog):

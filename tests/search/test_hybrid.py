@@ -17,6 +17,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from st_extras import functional
 from st_extras.encoders.fingerprint import PROBES
+from st_extras.ranking import queries_from_documents
 from st_extras.search import HybridSearch, bm25_weight, hybrid
 from st_extras.search.state import EmbeddingBlocks
 from st_extras.text.term_weights import BM25
@@ -361,3 +362,35 @@ def test_scores_are_those_of_all_documents(search):
     expected = scores_of(search.model, QUERIES)
     np.testing.assert_allclose(dense, expected[0], atol=1e-5)
     np.testing.assert_allclose(bm25, expected[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [None, ["the old river", "a cat walks"]])
+def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
+    """As a loop over all pairs but those of a query and a document that contains it."""
+    texts = [*DOCUMENTS, "Once the old river was wide. A cat walks by the river. " * 5]
+    search = HybridSearch(still_encoder, texts, queries=given, bm25_weight=None, passages=8)
+    queries = given or queries_from_documents(texts)
+    pairs = [
+        max(
+            float(still_encoder.similarity(still_encoder.encode_query(query), search.embeddings[row]))
+            for row in range(
+                sum(map(len, search.passage_spans[:place])), sum(map(len, search.passage_spans[: place + 1]))
+            )
+        )
+        for query in queries
+        for place, text in enumerate(texts)
+        if query not in text
+    ]
+    assert len(pairs) < len(queries) * len(texts)
+    assert search.unrelated_similarity(10) == pytest.approx(np.quantile(pairs, 0.9), abs=1e-5)
+    assert search.unrelated_similarity(2) == pytest.approx(np.median(pairs), abs=1e-5)
+    with pytest.raises(ValueError, match="one_in must be at most a tenth of"):
+        search.unrelated_similarity(len(pairs))
+
+
+def test_the_similarity_of_unrelated_pairs_takes_a_sample_of_documents(still_encoder, monkeypatch):
+    search = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES)
+    expected = search.unrelated_similarity(10)
+    monkeypatch.setattr(hybrid, "_SAMPLED", 40)
+    assert search.unrelated_similarity(10) == pytest.approx(expected, abs=0.1)
+    assert search.unrelated_similarity(10) != expected

@@ -71,6 +71,20 @@ def cut_rows(features: Features, begin: int, end: int) -> Features:
     return {key: cut(value) for key, value in features.items()}
 
 
+def check_mean(value: Tensor, loss: object, function: str = "calculate_loss") -> Tensor:
+    """Return the value of a loss's function if it is one number.
+
+    Raises:
+        ValueError: if it is a loss for each row.
+    """
+    if value.dim():
+        raise ValueError(
+            f"{function} of {type(loss).__name__} must return the mean over its rows, a tensor of shape (), got "
+            f"{tuple(value.shape)}: add .mean()."
+        )
+    return value
+
+
 class GradientCache(gradcache.CachedLossMixin):
     """One step of a loss in mini-batches, whose memory is that of a mini-batch of one view.
 
@@ -119,7 +133,10 @@ class GradientCache(gradcache.CachedLossMixin):
                 begin += len(part)
             columns.append(parts)
         # MatryoshkaLoss replaces the loss's own method while it runs
-        return self.loss.calculate_loss(reps, with_backward=with_backward, columns=columns)
+        value = check_mean(self.loss.calculate_loss(reps, with_backward=with_backward, columns=columns), self.loss)
+        if with_backward and value.requires_grad:  # a loss may leave it to this one
+            value.backward()  # type: ignore[no-untyped-call]
+        return value.detach() if with_backward else value
 
     def embed_minibatch(
         self,

@@ -1,0 +1,344 @@
+"""The study of the papers from end to end, offline: the hub's cache holds a tiny BERT and a few sentences.
+
+Only files stand in for the hub; the study takes the same way as with a network.
+"""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from benchmarks import __main__ as entrance
+from benchmarks import hub, papers, training
+from benchmarks.records import append, records
+from benchmarks.studies import Mistake, Options, named_study
+from st_extras.evaluation import SEVEN_STS, load_sts
+from st_extras.samples import graded_pairs, sample_sentences
+from tests.fixtures import build_encoder
+
+ROOT = Path(__file__).resolve().parents[2]
+BERT, GUIDE = "google-bert/bert-base-uncased", "princeton-nlp/unsup-simcse-bert-base-uncased"
+PAIRS = list(zip(*graded_pairs(), strict=True))
+
+
+def cached(cache: Path, kind: str, name: str) -> Path:
+    """The folder of a repository's files in the hub's cache."""
+    folder = cache / f"{kind}s--{name.replace('/', '--')}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0" * 40)
+    files = folder / "snapshots" / ("0" * 40)
+    files.mkdir(parents=True)
+    return files
+
+
+def write_archive(file: Path) -> None:
+    """SentEval's archive, with a pair that nobody scored in each of its newer sets."""
+    with tarfile.open(file, "w") as archive:
+
+        def add(name: str, lines: list[str]) -> None:
+            content = "".join(f"{line}\n" for line in lines).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+        drawn = iter(range(10_000))
+        for folder, subsets in hub.SUBSETS.values():
+            for subset in subsets:
+                some = [PAIRS[next(drawn) % len(PAIRS)] for _ in range(5)]
+                add(f"STS/{folder}/STS.input.{subset}.txt", [f"{a}\t{b}" for a, b, _ in some] + ["new one\tnew two"])
+                add(f"STS/{folder}/STS.gs.{subset}.txt", [str(score) for *_, score in some] + [""])
+        for number, (path, columns, header) in enumerate(hub.TABLES.values()):
+            lines = ["a header"] * header
+            for first, second, score in PAIRS[86 + 24 * number :][:24]:  # dev shares some with sts16
+                cells = ["x"] * 7
+                for column, value in zip(columns, (str(score), first, second), strict=True):
+                    cells[column] = value
+                lines.append("\t".join(cells))
+            add(path, lines)
+
+
+def write_encoder(folder: Path, *, with_head: bool = False) -> None:
+    """A tiny BERT whose words are not all alike."""
+    build_encoder(folder, layers=3, hidden_size=64, max_seq_length=32, with_head=with_head)
+    weights = load_file(folder / "model.safetensors")
+    for name, value in weights.items():
+        if "embeddings" in name and "Norm" not in name:
+            value.mul_(10)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache of the hub with the two encoders and the data, all tiny."""
+    cache = tmp_path_factory.mktemp("hub")
+    for name in (BERT, GUIDE):
+        write_encoder(cached(cache, "model", name), with_head=name == BERT)
+    files = cached(cache, "dataset", hub.DATA)
+    (files / hub.WIKIPEDIA).write_text("\n".join(sample_sentences()[:96]) + "\n", encoding="utf8")
+    write_archive(files / hub.SENTEVAL)
+    return cache
+
+
+@pytest.fixture
+def offline(cache, monkeypatch):
+    """No network: the hub's libraries read their cache."""
+    for module in ("huggingface_hub.constants", "huggingface_hub.file_download", "huggingface_hub._snapshot_download"):
+        monkeypatch.setattr(f"{module}.HF_HUB_CACHE", str(cache), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("transformers.utils.hub.is_offline_mode", lambda: True, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(papers, "PATIENCE", 0.0)
+
+
+def short_study() -> dict[str, Any]:
+    """The study with five steps of each method, in batches of 8, and two seeds."""
+    study = named_study("papers")
+    for method in study["methods"].values():
+        method |= {"steps": 5, "eval_steps": 2, "batch_size": 8} if "loss" in method else {}
+        method["seeds"] = [0, 1] if "loss" in method else [0]
+        method.pop("warmup_epochs", None)
+        if "masking" in method:
+            method["masking"] = {"top_k": 1}
+            method["options"]["num_decoder_layers"] = 1
+        if "post_processing" in method:
+            method["post_processing"] = [name for name in method["post_processing"] if name != "adapt"]
+    return study
+
+
+def options_in(folder: Path, **given: Any) -> Options:
+    return Options(Path("hub"), folder / "work", folder / "results", **given)
+
+
+def test_the_archive_of_senteval_becomes_the_data_folder(offline, tmp_path):
+    folder = hub.data_folder(tmp_path / "data", chinese=False)
+    for name in SEVEN_STS:
+        assert len(load_sts(name, folder)) in (15, 20, 24, 25, 30)
+    sts13 = load_sts("sts13", folder)
+    assert (sts13.sentences1[0], sts13.subsets[0]) == (" ".join(PAIRS[25][0].split()), "headlines")
+    assert load_sts("sickr_test", folder).scores == [score for *_, score in PAIRS[206:230]]
+    assert "new one" not in sts13.sentences1, "a pair without a score is not scored"
+    text = (folder / "sts_unlabeled.txt").read_text().splitlines()
+    scored = sum(2 * len(load_sts(name, folder)) for name in (*SEVEN_STS, "stsb_train", "stsb_dev"))
+    unscored = sum(len(subsets) for _, subsets in hub.SUBSETS.values())
+    assert len(text) == scored + 2 * 24 * 2 + 2 * unscored, "SICK's other sets, and the pairs without a score"
+    assert text.count("new one") == unscored
+    assert len((folder / hub.WIKIPEDIA).read_text().splitlines()) == 96
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_study_from_end_to_end(offline, tmp_path, monkeypatch, capsys):
+    """Interrupted within a cell and between cells, with a cell that fails, then the page."""
+    study, options = short_study(), options_in(tmp_path)
+    chosen = ["base-cls", "tfidf", "sif", "base-first-last", "simcse", "dclr", "adcse", "consert", "slt-fai", "paser"]
+    part = {"methods": chosen}
+
+    # an interruption within a cell: after the checkpoint of step 4 of the first seed of dclr
+    steps: list[int] = []
+    train_encoder = training.train_encoder
+
+    def stopped(model: Any, loss: Any, rows: Any, output: Any, **given: Any) -> Any:
+        def make(new: Any) -> Any:
+            made = loss(new)
+            forward = made.forward
+
+            def counted(*columns: Any, **more: Any) -> Any:
+                if torch.is_grad_enabled():
+                    steps.append(len(steps))
+                    if "dclr-0" in str(output) and len(steps) > 5 + 4:
+                        raise KeyboardInterrupt
+                return forward(*columns, **more)
+
+            made.forward = counted
+            return made
+
+        return train_encoder(model, make, rows, output, **given)
+
+    monkeypatch.setattr(training, "train_encoder", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        papers.run(study, options_in(tmp_path, **part))
+    before = {record["run"] for record in records("papers", root=options.root)}
+    assert before == {"base-cls-0", "base-first-last-0", "tfidf-0", "sif-0", "simcse-0"}
+    work = tmp_path / "work" / "papers"
+    assert (work / "dclr-0.checkpoints" / "checkpoint-4").is_dir()
+
+    # it goes on from step 4: one more step, not five; consert's cells fail for want of memory
+    steps.clear()
+    resumed: list[tuple[str, bool]] = []
+
+    def watched(model: Any, loss: Any, rows: Any, output: Any, **given: Any) -> Any:
+        resumed.append((Path(output).name, given["resume"]))
+        if "consert-0" in str(output):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return train_encoder(model, loss, rows, output, **given)
+
+    monkeypatch.setattr(training, "train_encoder", watched)
+    with pytest.raises(SystemExit, match=r"consert, seed 0: out of memory: --mini-batch-size 32"):
+        papers.run(study, options_in(tmp_path, **part))
+    assert resumed[0] == ("dclr-0", True)
+    assert not any(is_resumed for _, is_resumed in resumed[1:])
+    lines = capsys.readouterr().out
+    assert "1 of 11: dclr, seed 0" in lines
+    assert "min left" in lines
+    found = {record["run"]: record for record in records("papers", root=options.root)}
+    trained = {f"{name}-{seed}" for name in chosen[4:] for seed in (0, 1)}
+    assert found.keys() == before | trained - {"consert-0"} | {"consert-0-failed-1"}
+    assert found["dclr-0"]["steps"] == 5
+    assert [step for step, _ in found["dclr-0"]["curve"]] == [0, 2, 4, 5]
+    assert "out of memory" in found["consert-0-failed-1"]["failed"]
+    for run in sorted(trained - {"consert-0"}):
+        assert found[run]["settings"]["batch_size"] == 8
+        whole, new = found[run]["scores"], found[run]["without_dev"]
+        assert (whole["sts16"], whole["sts12"]) != (new["sts16"], new["sts12"]) == (new["sts16"], whole["sts12"])
+    assert found["slt-fai-0"]["settings"]["frequencies"] == "training text"
+    assert found["simcse-0"]["post_processing"]["RepAL"]["average_wmean"]
+
+    # the weights after the interruption are those without one
+    monkeypatch.setattr(training, "train_encoder", train_encoder)
+    papers.run(study, options_in(tmp_path / "again", methods=["dclr"], seeds=[0]))
+    (whole,) = records("papers", root=tmp_path / "again" / "results")
+    assert whole["average"] == pytest.approx(found["dclr-0"]["average"], abs=1e-9)
+
+    # once more: only what failed runs
+    papers.run(study, options_in(tmp_path, **part))
+    assert {record["run"] for record in records("papers", root=options.root)} == found.keys() | {"consert-0"}
+
+    entrance.main(["tables", "--results", str(options.root)])
+    page = (options.root / "papers.md").read_text(encoding="utf8")
+    averages = [found[f"dclr-{seed}"]["average"] for seed in (0, 1)]
+    assert f"| DCLR | 76.89 | {sum(averages) / 2:.2f} ± " in page
+    assert "**DCLR over SimCSE**" in page
+    assert "the paper: +1.90" in page
+    assert "Failed" not in page
+    assert "| base model, [CLS] | 31.40 |" in page
+
+
+def test_what_failed_is_on_the_page(tmp_path):
+    from benchmarks.tables.papers import papers_tables
+
+    record = {"method": "simcse", "seed": 0, "steps": 5, "average": 70.0}
+    append("papers", "simcse-0", record, root=tmp_path)
+    append("papers", "dclr-0-failed-1", {"method": "dclr", "seed": 0, "failed": "out of memory: x"}, root=tmp_path)
+    assert "Failed: dclr, seed 0 (out of memory)." in papers_tables(tmp_path).written()
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ((1.0, 1.1, 1.2), "The gain holds, but is smaller than in the paper."),
+        ((1.8, 1.9, 2.0), "The gain holds, at the paper's size."),
+        ((2.9, 3.0, 3.1), "The gain holds, but is larger than in the paper."),
+        ((-1.0, 0.1, 1.0), "The interval covers 0: no gain is shown."),
+        ((-1.0, -1.1, -1.2), "The gain does not hold: it is a loss."),
+        ((1.0,), "One seed, so no verdict."),
+    ],
+)
+def test_a_verdict_follows_from_the_interval(tmp_path, gains, expected):
+    from benchmarks.tables.papers import papers_tables
+
+    for seed, gain in enumerate(gains):
+        for method, average in {"simcse": 70.0, "dclr": 70.0 + gain}.items():
+            record = {"method": method, "seed": seed, "steps": 5, "average": average}
+            append("papers", f"{method}-{seed}", record, root=tmp_path)
+    (line,) = (line for line in papers_tables(tmp_path).written().splitlines() if line.startswith("**DCLR over SimCSE"))
+    assert line.endswith(expected)
+    assert "the paper: +1.90" in line
+
+
+# --- the plan, and what is refused before anything is downloaded ---
+
+
+def test_the_plan_is_printed_and_nothing_is_run(offline, tmp_path, capsys):
+    papers.run(short_study(), options_in(tmp_path, only_plan=True, methods=["simcse", "dclr", "tfidf"]))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[1].strip() for line in lines[2:6]] == ["tfidf", "simcse", "dclr", "all"]
+    assert "| simcse | 2 | 5 |" in "\n".join(lines)
+    assert any(line.startswith(f"{hub.DATA}, {hub.WIKIPEDIA}: ") and line.endswith("in the cache") for line in lines)
+    assert any(line.startswith(f"{GUIDE}: ") for line in lines)
+    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "work").exists()
+
+
+def test_the_plan_counts_steps_of_epochs_and_what_is_left(offline, tmp_path, capsys):
+    study = named_study("papers")
+    append("papers", "simcse-0", {"encoder": study["encoder"], "method": "simcse"}, root=tmp_path / "results")
+    papers.run(study, options_in(tmp_path, only_plan=True, methods=["simcse", "dclr"], mini_batch_size=4))
+    out = capsys.readouterr().out
+    assert "| simcse | 2 | 15,625 |" in out
+    assert "| dclr | 3 | 11,721 |" in out
+
+
+REFUSED = {
+    "a method": ({"methods": ["simsce"]}, r"^--methods must be of .*, got simsce\.$"),
+    "a seed": ({"seeds": [9]}, r"^--seeds must be of 0, 1, got 9\.$"),
+    "an encoder": ({"encoder": "no/such-encoder"}, r"^'no/such-encoder' must be in the cache of the hub"),
+    "a folder": ({"encoder": "./none"}, r"^--encoder must be a folder or a model on the hub, got './none'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_mistakes_are_one_line_before_anything_is_downloaded(name, offline, tmp_path, monkeypatch):
+    given, message = REFUSED[name]
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *_, **__: pytest.fail("something was downloaded"))
+    with pytest.raises(Mistake, match=message) as caught:
+        papers.run(short_study(), options_in(tmp_path, **given))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "work").exists()
+
+
+def test_an_encoder_without_a_tokenizer_is_refused(offline, cache, tmp_path):
+    build_encoder(tmp_path / "bare", layers=1)
+    for file in (tmp_path / "bare").glob("*"):
+        if file.name in hub.TOKENIZERS:
+            file.unlink()
+    with pytest.raises(Mistake, match=r"^--encoder must be an encoder with a tokenizer, got .*bare' without"):
+        papers.run(short_study(), options_in(tmp_path, encoder=str(tmp_path / "bare")))
+    empty = cached(cache, "model", "some/bare")
+    (empty / "config.json").write_text("{}")
+    with pytest.raises(Mistake, match=r"^--encoder must be an encoder with a tokenizer, got 'some/bare' without"):
+        papers.run(short_study(), options_in(tmp_path, encoder="some/bare"))
+
+
+def test_records_of_another_encoder_are_refused_and_go_to_their_own_folder(offline, tmp_path, monkeypatch):
+    append("papers", "simcse-0", {"encoder": {"path": "other"}, "method": "simcse"}, root=tmp_path / "results")
+    with pytest.raises(Mistake, match=r"^--results must hold records of .* alone, got some of 'other'"):
+        papers.run(short_study(), options_in(tmp_path))
+    write_encoder(tmp_path / "mine")
+    monkeypatch.setattr(papers, "RESULTS", tmp_path / "results")
+    own = str(tmp_path / "mine")
+    papers.run(short_study(), options_in(tmp_path, encoder=own, methods=["simcse"], seeds=[0]))
+    (folder,) = (tmp_path / "results" / "encoders").iterdir()
+    (record,) = records("papers", root=folder)
+    assert record["encoder"]["path"] == own
+    assert len(records("papers", root=tmp_path / "results")) == 1
+    assert (tmp_path / "work" / folder.name / "papers" / "simcse-0" / "modules.json").is_file()
+
+
+def test_data_of_a_folder_that_lacks_a_text_is_refused(offline, tmp_path):
+    options = Options(tmp_path / "none", tmp_path / "work", tmp_path / "results", methods=["simcse"])
+    with pytest.raises(Mistake, match=r"^--data must be a folder or 'hub', got "):
+        papers.run(short_study(), options)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(Mistake, match=r"^--data must hold wiki1m_for_simcse.txt, got "):
+        papers.run(short_study(), options)
+
+
+def test_a_mistake_ends_the_command_with_one_line(tmp_path):
+    words = ["run", "papers", "--methods", "simsce", "--results", str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *words],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("python -m benchmarks: --methods must be of ")
+    assert "Traceback" not in done.stderr
+    with pytest.raises(Mistake, match=r"^--encoder must be given to the studies papers and papers_zh alone"):
+        entrance.main(["run", "floors", "--data", str(tmp_path), "--encoder", "x"])
