@@ -39,7 +39,7 @@ MISTAKES = {
     "evaluate ENC --split dev": "--split needs --retrieval",
     "evaluate ENC --retrieval FOLDER --labeled TSV": "--retrieval does not go with --labeled",
     "evaluate ENC --retrieval FOLDER --setting all": "--setting needs --sts",
-    "evaluate ENC demo --retrieval SEARCH --index i.sqlite": "--index needs one encoder, .* got 2",
+    "evaluate ENC demo --retrieval SEARCH --index i.parquet": "--index needs one encoder, .* got 2",
     "evaluate ENC --retrieval SEARCH --index FOLDER": "--index must be a new file or the Parquet file",
     "evaluate ENC --judged TSV": "--judged needs --retrieval",
     "evaluate ENC --retrieval FOLDER --judged TSV --split dev": "--split does not go with --judged",
