@@ -30,7 +30,19 @@ Those of ``evaluate`` also show which options go together: see ``_check_data``.
 
 # ------------------------------------------------------------------------------------------- files in and out
 
-READ = ("encoder", "before", "text", "documents", "queries", "retrieval", "judged", "labeled", "dev", "sts")
+READ = (
+    "encoder",
+    "before",
+    "text",
+    "documents",
+    "more_documents",
+    "queries",
+    "retrieval",
+    "judged",
+    "labeled",
+    "dev",
+    "sts",
+)
 """Parameters that name files, folders or patterns that are read; some may also name what is on the hub."""
 WRITTEN = ("output", "index", "ranks", "folder")
 """Parameters that name a file or folder to write."""
@@ -294,6 +306,12 @@ EncodeBatch = Annotated[
 Labeled = Annotated[
     str | None,
     typer.Option(help="Table of texts and labels.", rich_help_panel=LABELS),
+]
+WholeFiles = Annotated[
+    bool,
+    typer.Option(
+        "--whole-files", help="Each .txt file is a document; default: each line of it is.", rich_help_panel=TEXT
+    ),
 ]
 TextColumn = Annotated[
     str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.", rich_help_panel=LABELS)

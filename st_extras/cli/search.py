@@ -47,6 +47,10 @@ def search(
             callback=options.check_text,
         ),
     ] = None,
+    more_documents: Annotated[
+        list[str] | None,
+        typer.Option("--documents", help="More to search, as DOCUMENTS; repeatable.", callback=options.find_texts),
+    ] = None,
     queries: Annotated[str | None, typer.Option(help="File of queries, in place of QUERY.")] = None,
     top_k: Annotated[int, typer.Option(help="How many documents to show for a query.", min=1)] = 10,
     index: Annotated[
@@ -75,6 +79,7 @@ def search(
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
+    whole_files: options.WholeFiles = False,
     query_column: options.QueryColumn = None,
     batch_size: options.EncodeBatch = 64,
     quiet: options.Quiet = False,
@@ -96,7 +101,8 @@ def search(
         options.refuse_unread(context, "needs --queries", "query_column")
     options.check_index(index)
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
-    read = read_documents(documents, column=column)
+    sources = [documents, *(more_documents or ())]
+    read = read_documents(sources, column=column, whole_files=whole_files)
     among = _among(where or (), read)
     enough = queries is not None and len(set(given)) >= _FEWEST_QUERIES
     unlabelled = given if enough and bm25_weight is None else None  # from which the weight is found
@@ -118,7 +124,7 @@ def search(
         found.save(index)
     else:
         if unlabelled is None and bm25_weight is None:
-            unlabelled = options.read_given_queries(None, [documents])
+            unlabelled = options.read_given_queries(None, sources)
         found = HybridSearch(
             model,
             read,

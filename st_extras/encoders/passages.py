@@ -173,9 +173,10 @@ def longer_than_read(
     limit, tokenizer = model.max_seq_length, getattr(model[0], "tokenizer", None)
     if not isinstance(limit, int) or not callable(tokenizer):  # a table of words reads all
         return longer
-    tokenizer = copy.deepcopy(tokenizer)  # without truncation, which is the tokenizer's state: another thread encodes
     prompt = prompt_for(model, "document") if prompt is None else prompt
     may_be = [i for i, text in enumerate(documents) if len(f"{prompt}{text}".encode("utf8", "replace")) > limit - 2]
+    if may_be:  # without truncation, which is the tokenizer's state: another thread encodes
+        tokenizer = copy.deepcopy(tokenizer)
     for begin in range(0, len(may_be), _COUNTED):
         numbers = may_be[begin : begin + _COUNTED]
         rows = tokenizer([prompt + documents[i] for i in numbers], truncation=False, verbose=False)["input_ids"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from st_extras.checks import check_instance, shown
 from st_extras.text.corpus import check_sentence, is_blank
-from st_extras.text.documents import Document, as_documents, check_id, read_documents, read_queries
+from st_extras.text.documents import Document, as_documents, read_documents, read_queries, text_id
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
 from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, Rows, Table, open_file, read_number
@@ -114,15 +114,10 @@ def _by_id(name: str, given: Any, kind: str) -> dict[str, Any]:
     """Return a dictionary with its ids as text."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{name} must be a dict by id, got {shown(given)}.")
-    keys = [str(check_id(key, name, kind)) for key in given]
+    keys = [text_id(key, name, kind) for key in given]
     if twice := [key for key, count in Counter(keys).items() if count > 1]:
         raise ValueError(f"{name} must hold each id once, got {twice[0]!r} twice, as text and as a number.")
     return dict(zip(keys, given.values(), strict=True))
-
-
-def _text_id(value: Any, where: str, kind: str) -> str:
-    """Return an id that stands in a file as text, without space around it: 3 and "3 " are the same there."""
-    return str(check_id(value, where, kind)).strip()
 
 
 def _texts_by_id(documents: Iterable[Document]) -> dict[str, str]:
@@ -133,7 +128,7 @@ def _graded(where: str, given: Any) -> dict[str, float]:
     """Return document id -> grade of what is relevant to a query: grades by id, several ids, or one."""
     if not isinstance(given, Mapping):
         several = given if isinstance(given, set | frozenset | list | tuple) else [given]
-        return {str(check_id(key, where, "document")): 1.0 for key in several}
+        return {text_id(key, where, "document"): 1.0 for key in several}
     grades = _by_id(where, given, "document")
     return {key: read_number(grade, f"{where}[{key!r}]", "grade") for key, grade in grades.items()}
 
@@ -178,7 +173,7 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
     file = _judgement_file(root, split)
     table, taken_for = _open_judgements(file)
     try:
-        judged = _by_query((where, _text_id(row["query"], where, "query"), row) for where, row in table.rows())
+        judged = _by_query((where, text_id(row["query"], where, "query").strip(), row) for where, row in table.rows())
         return RetrievalTask(queries, _texts_by_id(documents), judged)
     except ValueError as error:
         place = "" if str(error).startswith(str(file)) else f"{file}: "
@@ -225,7 +220,13 @@ def _by_query(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, d
     """Return query -> document id -> grade of judgements: place, query, and the row with document and grade."""
     judged: dict[str, dict[str, float]] = {}
     for where, query, row in rows:
-        document, grade = _text_id(row["document"], where, "document"), read_number(row.get("grade", 1), where, "grade")
+        if row["document"] is None and row.get("grade") is None:
+            raise ValueError(
+                f"{where}: the id of a document is missing, as its row has {shown(query)} alone: fill it, or separate "
+                "the fields as in the first line."
+            )
+        document = text_id(row["document"], where, "document").strip()  # 3 and "3 " are the same in files
+        grade = read_number(row.get("grade", 1), where, "grade")
         if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
             raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
     return judged

@@ -138,11 +138,16 @@ def _metadata_columns(documents: Sequence[Document]) -> dict[str, tuple[str, pa.
             name += "_"
         try:
             column = pa.array(of_field)
-            is_json = column.to_pylist() != of_field
+            is_json = [*map(_with_kind, column.to_pylist())] != [*map(_with_kind, of_field)]
         except (pa.ArrowException, OverflowError, ValueError):
             is_json = True
         columns[name] = field, pa.array(map(_as_json, of_field), pa.string()) if is_json else column, is_json
     return columns
+
+
+def _with_kind(value: Scalar | None) -> tuple[Scalar | None, bool, str]:
+    """Return a value with what "==" does not see: whether it is a truth value, and the clock of its zone."""
+    return value, isinstance(value, bool), value.isoformat() if isinstance(value, datetime) else ""
 
 
 def _as_json(value: Scalar | None) -> str | None:

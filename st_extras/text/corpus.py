@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -15,7 +14,7 @@ from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.files import has_lone_surrogate
-from st_extras.text.tables import Table, dataset_table, open_tables, text_columns, warn_of_faults
+from st_extras.text.tables import Table, dataset_table, is_missing, open_tables, text_columns, warn_of_faults
 from st_extras.text.words import INVISIBLE, SPACED_WORD
 
 FEWEST_WITH_LETTERS = 0.5
@@ -83,7 +82,7 @@ def check_sentence(value: Any, where: str) -> str:
         ValueError: if it is not a string, or holds a lone surrogate; the message begins with ``where``.
     """
     if not isinstance(value, str):
-        hint = ": leave its row out, or fill it" if _is_missing(value) else ""
+        hint = ": leave its row out, or fill it" if is_missing(value) else ""
         hint = ": name the column, as in dataset['sentence']" if isinstance(value, Mapping) else hint
         raise ValueError(f"{where}: expected a sentence, got {value!r:.80}{hint}.")
     if has_lone_surrogate(value):
@@ -107,14 +106,9 @@ def title_and_text(row: Mapping[str, Any], where: str) -> tuple[str, str]:
         ValueError: as :func:`check_sentence`; the message begins with ``where``.
     """
     title, text = row.get("title"), row.get("text")
-    if _is_missing(title):
+    if is_missing(title):
         return "", check_sentence(text, where)
-    return check_sentence(title, where).strip(), "" if _is_missing(text) else check_sentence(text, where)
-
-
-def _is_missing(value: Any) -> bool:
-    """Return whether a cell is empty: None, or NaN as pandas has it."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    return check_sentence(title, where).strip(), "" if is_missing(text) else check_sentence(text, where)
 
 
 def with_title(title: str, text: str) -> str:
@@ -199,7 +193,9 @@ def source_names(sources: Sources) -> list[str]:
     return names
 
 
-def stream_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> Iterator[str]:
+def stream_sentences(
+    sources: Sources, *, column: str | None = None, limit: int | None = None, whole_files: bool = False
+) -> Iterator[str]:
     """Read the sentences of files, folders and data sets one after another, in flat memory.
 
     Args:
@@ -224,6 +220,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
             exists, with the column title before it; of parquet files and data sets, otherwise the only column of
             strings.
         limit: number of sentences after which to stop. None: read all.
+        whole_files: a .txt file is one text, rather than a text for each line.
 
     Returns:
         An iterator over the sentences in order, stripped, without empty ones. It can be read once. The log names files
@@ -239,7 +236,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
         raise ValueError("sources must name at least one text file or data set, got none.")
     if limit is not None:
         limit = check_count("limit", limit, 1)
-    tables = [table for name in names for table in open_tables(name, text_columns(column))]
+    tables = [table for name in names for table in open_tables(name, text_columns(column), whole_files=whole_files)]
     for table in [table for table in tables if Path(table.name).is_file()][:_CHECKED_FILES]:
         for _ in islice(texts_of(table), _CHECKED_ROWS):
             pass

@@ -10,7 +10,7 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
-from st_extras.checks import shown
+from st_extras.checks import counted, shown
 from st_extras.text.corpus import (
     Sources,
     check_sentence,
@@ -20,6 +20,7 @@ from st_extras.text.corpus import (
     title_and_text,
     with_title,
 )
+from st_extras.text.files import file_kind
 from st_extras.text.folders import find_search_folder
 from st_extras.text.tables import (
     DOCUMENT_IDS,
@@ -28,12 +29,14 @@ from st_extras.text.tables import (
     Column,
     Table,
     dataset_table,
+    is_missing,
     open_tables,
     text_columns,
     warn_of_faults,
 )
 
 logger = logging.getLogger(__name__)
+_MANY_FILES = 20  # .txt files of so many more likely hold a document each than one per line
 _LARGEST_ID = 2**63 - 1  # that a database holds
 
 
@@ -134,7 +137,12 @@ def _as_row(document: Document) -> dict[str, Any]:
 
 
 def read_documents(
-    sources: Sources, *, column: str | None = None, option: str = "column (--column)", require_ids: bool = False
+    sources: Sources,
+    *,
+    column: str | None = None,
+    option: str = "column (--column)",
+    require_ids: bool = False,
+    whole_files: bool = False,
 ) -> list[Document]:
     """Read documents with their ids; of a folder in BEIR's layout, those of its ``corpus`` file.
 
@@ -144,6 +152,7 @@ def read_documents(
             the column title.
         option: what gives ``column``, for messages; "" where nothing does.
         require_ids: refuse texts without ids, which are otherwise numbered from 0, empty ones counted.
+        whole_files: a .txt file is one document, and its path the id, rather than a document for each line.
 
     Returns:
         N documents, their texts stripped. An id is text: that of the column ``_id``, otherwise of corpus-id,
@@ -157,7 +166,7 @@ def read_documents(
             neither a text nor a whole number, or there is no document. The message names the file with its line.
     """
     columns = text_columns(column, DOCUMENT_IDS, option=option)
-    return _read(source_names(sources), "document", columns, require_ids)
+    return _read(source_names(sources), "document", columns, require_ids, whole_files)
 
 
 def read_queries(
@@ -181,12 +190,20 @@ def read_queries(
     return {str(query.id): query.full_text for query in _read(chosen, "query", columns, require_ids)}
 
 
-def _read(names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool) -> list[Document]:
-    tables = [table for name in names for table in open_tables(name, columns)]
+def _read(
+    names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool, whole_files: bool = False
+) -> list[Document]:
+    tables = [table for name in names for table in open_tables(name, columns, whole_files=whole_files)]
     read, have_ids = _identified(tables, kind, require_ids, of_files=True)
     found = [document for document in read if document.title or not is_blank(document.text)]
     if not found:
         raise ValueError(f"{', '.join(map(repr, names)) or 'sources'} holds no {kind}.")
+    text_files = [table.name for table in tables if file_kind(table.name)[0] == ".txt"]
+    if kind == "document" and len(text_files) == len(tables) >= _MANY_FILES and not have_ids:
+        logger.warning(
+            "Each line of %s, such as %r, is a document, %s in all: whole_files (--whole-files) makes each file one.",
+            *(counted(len(tables), "text file"), text_files[0], f"{len(read):,}"),
+        )
     if have_ids and len(found) < len(read):
         logger.warning("%s: %d without text left out, %d read.", ", ".join(names), len(read) - len(found), len(found))
     return found
@@ -217,16 +234,16 @@ def _identified(
         if number == 0:
             have_ids = require_ids or key is not None
         if have_ids and "id" in row:  # an empty cell is refused
-            identity = check_id(key, where, kind)
+            identity = text_id(key, where, kind).strip() if of_files else check_id(key, where, kind)
         elif have_ids or key is not None:
             usual = ", ".join(table.columns["id"].usual)
             none = "" if require_ids else ", or none of them"
             raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}{none}.")
         else:
-            identity = number
+            identity = str(number) if of_files else number
         title, text = title_and_text(row, where)
         if of_files:
-            identity, text = str(identity).strip(), text.strip()
+            text = text.strip()
         if identity in known:
             raise ValueError(f"{where}: the id {shown(identity)} stands twice.")
         known.add(identity)
@@ -271,8 +288,8 @@ def as_metadata(fields: Mapping[Any, Any], where: str) -> tuple[dict[str, Scalar
         fields = {**{name: value for name, value in fields.items() if name != "metadata"}, **inner}
     for key, value in fields.items():
         name = check_sentence(str(key), where).strip()
-        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-            value = ", ".join(value) or None
+        if isinstance(value, list | tuple) and all(item is None or isinstance(item, str) for item in value):
+            value = ", ".join(filter(None, value)) or None
         if value is None or type(value).__name__ == "NAType":  # of pandas, which has no truth value
             continue
         scalar = _as_scalar(value, where)
@@ -308,11 +325,23 @@ def check_id(value: Any, where: str, kind: str) -> int | str:
     """Return an id as the user gave it; numpy's strings and whole numbers as Python's.
 
     Raises:
-        ValueError: if it is neither a text nor a whole number of 64 bits, is blank, or holds a lone surrogate; the
-            message begins with ``where``.
+        ValueError: if it is missing or blank, neither a text nor a whole number of 64 bits, or holds a lone surrogate;
+            the message begins with ``where``.
     """
-    if isinstance(value, str) and not is_blank(value):
+    if is_missing(value) or (isinstance(value, str) and is_blank(value)):
+        raise ValueError(f"{where}: the id of a {kind} is missing, got {shown(value)}: give a text or a whole number.")
+    if isinstance(value, str):
         return str(check_sentence(value, where))
     if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > _LARGEST_ID:
         raise ValueError(f"{where}: the id of a {kind} must be a text or a whole number, got {shown(value)}.")
     return int(value)
+
+
+def text_id(value: Any, where: str, kind: str) -> str:
+    """Return an id as text, also a whole number beyond 64 bits.
+
+    Raises:
+        ValueError: as :func:`check_id`.
+    """
+    is_number = isinstance(value, Integral) and not isinstance(value, bool)
+    return str(int(value) if is_number else check_id(value, where, kind))

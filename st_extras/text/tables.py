@@ -38,6 +38,7 @@ _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
+_WHOLE = "whole file"  # beside the kinds of files, as an ending
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
@@ -177,12 +178,19 @@ def text_columns(
     return columns
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a cell is empty: None, or NaN as pandas has it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def read_number(value: Any, where: str, what: str) -> float:
     """Return the number that a cell holds.
 
     Raises:
-        ValueError: if it is no finite number; the message begins with ``where``, and calls it ``what``.
+        ValueError: if it is empty, or no finite number; the message begins with ``where``, and calls it ``what``.
     """
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+        raise ValueError(f"{where}: a {what} is missing, got {shown(value)}: fill it, or leave its row out.")
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -195,10 +203,15 @@ def read_number(value: Any, where: str, what: str) -> float:
 # --- what a name stands for ---
 
 
-def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
+def open_tables(name: str, columns: Mapping[str, Column], *, whole_files: bool = False) -> list[Table]:
     """Return what ``name`` stands for: one table, or each file of a folder or pattern; of a search folder, its corpus.
 
     Files are read when their rows are asked for; data sets are found, and downloaded, at once.
+
+    Args:
+        name: of a file, a folder, a pattern or a data set.
+        columns: to read.
+        whole_files: a text file is one row, and its path the id, rather than a row for each line.
 
     Raises:
         ValueError: if there is nothing of that name, or it is not clear which files are meant.
@@ -206,14 +219,15 @@ def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
     if not name.strip():
         raise ValueError(f"A source of text must be a file, folder, pattern or data set, got {name!r}.")
     path = Path(name)
+    other = _WHOLE if whole_files else ".txt"
     if path.is_file() or path.is_fifo():
-        return [open_file(path, columns)]
+        return [open_file(path, columns, other)]
     if path.is_dir():
         collection = find_search_folder(path)
         files = files_of_folder(path) if collection is None else [collection.corpus]
-        return [open_file(file, columns) for file in files]
+        return [open_file(file, columns, other) for file in files]
     if has_magic(name) and "://" not in name:
-        return [open_file(file, columns) for file in files_of_pattern(name)]
+        return [open_file(file, columns, other) for file in files_of_pattern(name)]
     check_no_missing_file(name)
     return [_of_hub(name, columns)]
 
@@ -236,7 +250,8 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     Args:
         path: the file.
         columns: to read.
-        other: what a file of any other ending is read as: ".txt", one sentence per line, or ".tsv".
+        other: what a file of any other ending, or of .txt, is read as: ".txt", a row for each line, ".tsv", or a row
+            that is the whole file.
 
     Raises:
         ValueError: if it is a copy that an editor left, or a pipe that would have to be read twice.
@@ -276,6 +291,11 @@ def warn_of_faults(tables: Iterable[Table]) -> None:
 
 def _lines(path: str | PathLike[str]) -> Rows:
     return ((f"{path}, line {number}", line) for number, line in read_lines(path))
+
+
+def _whole_text(path: str | PathLike[str]) -> Rows:
+    """Yield the one document of a text file; its path is its id."""
+    yield str(path), {"id": str(path), "text": "".join(line for _, line in read_lines(path))}
 
 
 def _markdown(path: str | PathLike[str], left_out: LeftOut) -> Rows:
@@ -426,11 +446,14 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
 
     number = 0
     try:
-        with ParquetFile(path, buffer_size=2**20) as file:
-            names = []
+        with ParquetFile(path, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
+            names: list[str] = []
             for column in file.schema_arrow:
-                items = str(getattr(column.type, "value_type", ""))
-                if not pyarrow.types.is_nested(column.type) or (with_lists and items in _ARROW_TEXTS):
+                if column.name in names:
+                    raise ValueError(
+                        f"{path}: a table must name each column once, got {column.name} twice: rename one."
+                    )
+                if not pyarrow.types.is_nested(column.type) or (with_lists and _holds_texts(column.type)):
                     names.append(column.name)
                 else:
                     left_out.columns[column.name] = None
@@ -438,16 +461,44 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
             for batch in file.iter_batches(_BATCH, columns=names):
-                for row in batch.to_pylist():
+                columns = {name: _values(batch.column(name), name, left_out) for name in names}
+                for i in range(batch.num_rows):
                     index = {one["name"]: one["start"] + number * one["step"] for one in ranges}
-                    yield f"{path}, row {number}", row | index
+                    yield f"{path}, row {number}", {name: values[i] for name, values in columns.items()} | index
                     number += 1
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}, row {number}: could not be read ({_reason(error)}).") from error
 
 
+def _holds_texts(type_: Any) -> bool:
+    """Return whether a nested type of pyarrow is that of a list of texts."""
+    items = getattr(type_, "value_type", None)
+    return str(getattr(items, "value_type", items)) in _ARROW_TEXTS  # of a dictionary: its values
+
+
+def _values(column: Any, name: str, left_out: LeftOut) -> list[Any]:
+    """Return the values of a column of pyarrow; None for dates that Python does not have."""
+    import pyarrow
+
+    if not pyarrow.types.is_temporal(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    values = [_date(scalar) for scalar in column]
+    if values.count(None) > column.null_count:
+        left_out.columns[name] = None
+    return values
+
+
+def _date(scalar: Any) -> Any:
+    """Return a date or time of pyarrow; None if it is beyond the year 9999 or of a time zone that is not known here."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return None
+
+
 _READERS: dict[str, tuple[Callable[..., Rows], str]] = {
     ".txt": (_lines, ""),
+    _WHOLE: (_whole_text, ""),
     ".md": (_markdown, ""),
     ".jsonl": (_jsonl, ""),
     ".json": (_json, " (it must be a list of objects, or hold one per line)"),

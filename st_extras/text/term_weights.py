@@ -199,7 +199,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
 
     Raises:
         ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), those
-            of an argument are the same for all documents of every query, but for rounding, or no score of BM25 is above 0 (SQLite's).
+            of an argument are the same for all documents of every query, but for rounding, or no score of BM25 is above
+            0 (SQLite's).
 
     Example:
         >>> import numpy as np

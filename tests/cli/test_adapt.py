@@ -177,3 +177,14 @@ def test_a_run_that_was_cut_short_says_so_in_the_first_line(run, monkeypatch, co
     assert first == "Cut short by its minutes: 313 of 1,509 texts were encoded."
     assert second.startswith("Left unchanged: too few. Saved to out")
     assert (", 313 of them scored by transforms computed without them" in out) is (command == "adapt")
+
+
+def test_the_printed_search_has_all_sources(run, inputs):
+    Path("one.txt").write_text("my lost card\nis blocked\n")
+    code, out, err = run("adapt-search", "ENC", "one.txt", "TEXT", "-o", "other", "--whole-files")
+    assert code == 0, err
+    words = shlex.split(out.splitlines()[-1])[1:]
+    assert words[:6] == ["search", "other", "one.txt", "--whole-files", "--documents", str(inputs / "text.txt")]
+    words[1] = str(inputs / "encoder")
+    code, out, err = run(*words, "--json")
+    assert {hit["id"] for hit in json.loads(out)["searches"][0]["hits"]} == {"one.txt", str(inputs / "text.txt")}, err

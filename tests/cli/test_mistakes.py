@@ -36,7 +36,7 @@ MISTAKES = {
     "evaluate ENC --split dev": "--split needs --retrieval",
     "evaluate ENC --retrieval FOLDER --labeled TSV": "--retrieval does not go with --labeled",
     "evaluate ENC --retrieval FOLDER --setting all": "--setting needs --sts",
-    "evaluate ENC ENC --retrieval SEARCH --index i.sqlite": "--index needs one encoder, .* got 2",
+    "evaluate ENC ENC --retrieval SEARCH --index i.parquet": "--index needs one encoder, .* got 2",
     "evaluate ENC --retrieval SEARCH --index FOLDER": "--index must be a new file or an index",
     "evaluate ENC --judged TSV": "--judged needs --retrieval",
     "evaluate ENC --retrieval FOLDER --judged TSV --split dev": "--split does not go with --judged",

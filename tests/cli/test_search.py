@@ -282,3 +282,20 @@ def test_a_long_document_shows_its_best_passage(run, folder, tmp_path):
     assert "soup with carrots" in hit["text"]
     assert len(hit["text"].split()) <= 110
     assert [hit["text"][begin:end] for begin, end in hit["matches"]] == ["soup", "carrots"]
+
+
+def test_several_sources_and_whole_files_are_searched(run, tmp_path):
+    write(tmp_path / "a/1.txt", "my lost card\nis blocked\n")
+    write(tmp_path / "a/2.txt", "a loan\n")
+    write(tmp_path / "b.csv", "id,text\n7,an account\n")
+    command = ("search", "ENC", tmp_path / "a", "card", "--documents", tmp_path / "b.csv", "--whole-files", "--json")
+    code, out, err = run(*command)
+    assert code == 0, err
+    report = json.loads(out)
+    ids = {hit["id"] for hit in report["searches"][0]["hits"]}
+    assert ids == {str(tmp_path / "a/1.txt"), str(tmp_path / "a/2.txt"), "7"}
+    code, _, err = run(*command[:4], "--documents", tmp_path / "none.csv")
+    assert (code, "There is no file" in err) == (2, True)
+    code, _, err = run(*command, "--index", tmp_path / "b.csv")
+    assert code == 2
+    assert "--index must not replace what --documents reads" in err

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from st_extras.text import tables
-from st_extras.text.corpus import iterate_sentences, read_sentences
+from st_extras.text.corpus import iterate_sentences, read_sentences, stream_sentences
 from st_extras.text.documents import Document, as_documents, read_documents, read_queries
 from tests.helpers import write
 
@@ -73,7 +73,12 @@ def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
     [
         ('{"_id": "a", "text": "one"}\n{"_id": "a", "text": "two"}\n', "line 2: .*'a' stands twice"),
         ('{"_id": "a", "text": "one"}\n{"text": "two"}\n', "line 2: each document must have an id"),
-        ('{"_id": 1.5, "text": "one"}\n', "line 1: the id"),
+        ('{"_id": 1.5, "text": "one"}\n', "line 1: the id .* must be a text or a whole number, got 1.5"),
+        ('{"_id": true, "text": "one"}\n', "line 1: the id .* must be a text or a whole number, got True"),
+        (
+            '{"_id": "a", "text": "one"}\n{"_id": null, "text": "two"}\n',
+            "line 2: the id of a document is missing, got None",
+        ),
         ('{"_id": "a", "title": 3, "text": "one"}\n', "line 1: .* got 3"),
     ],
 )
@@ -204,10 +209,10 @@ def test_a_title_stands_apart_and_is_searched():
             "documents, row 0: expected a sentence, got nan: leave its row out, or fill it",
         ),
         ([{"id": 1, "text": "one", "title": 3}], "documents, row 0: expected a sentence, got 3"),
-        ({" ": "one"}, r"documents\[' '\]: the id of a document must be a text or a whole number, got ' '"),
+        ({" ": "one"}, r"documents\[' '\]: the id of a document is missing, got ' ': give a text or a whole number"),
         ({True: "one"}, "got True"),
         ({1.0: "one"}, "got 1.0"),
-        ({None: "one"}, r"documents\[None\]: the id of a document must be"),
+        ({None: "one"}, r"documents\[None\]: the id of a document is missing, got None"),
         ({2**63: "one"}, "a whole number"),
         ({"\ud800": "one"}, "lone surrogate"),
         ({"a": "\ud800"}, r"documents\['a'\]: .*lone surrogate"),
@@ -299,6 +304,40 @@ def test_further_columns_of_parquet_and_data_sets_are_metadata(tmp_path, caplog,
     ]
 
 
+def test_dates_that_python_does_not_have_are_left_out_and_named(tmp_path, caplog):
+    times = pa.array([10**13, 0, None], pa.timestamp("s"))
+    columns = {"text": ["one", "two", "three"], "far": times, "day": pa.array([10**8, 0, None], pa.date32())}
+    zone = {"nowhere": pa.array([0, None, 0], pa.timestamp("s", "Nowhere/City"))}
+    pq.write_table(pa.table(columns | zone), tmp_path / "a.parquet")
+    assert [one.metadata for one in read_documents(tmp_path)] == [
+        {}, {"far": datetime(1970, 1, 1), "day": date(1970, 1, 1)}, {}
+    ]  # fmt: skip
+    assert [message.partition("alone: ")[2] for message in caplog.messages] == ["far, day, nowhere."]
+    assert read_sentences(tmp_path) == ["one", "two", "three"]
+
+
+def test_dates_in_the_old_form_of_spark_keep_their_years(tmp_path):
+    table = pa.table({"text": ["one"], "day": pa.array([datetime(1000, 1, 1)])})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert read_documents(tmp_path)[0].metadata == {"day": datetime(1000, 1, 1)}
+
+
+@pytest.mark.parametrize("twice", ["text", "value"])
+def test_a_column_that_stands_twice_in_parquet_is_refused(tmp_path, twice):
+    table = pa.Table.from_arrays([pa.array(["one"]), pa.array(["two"]), pa.array(["x"])], ["text", twice, "value"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    for read in (read_documents, read_sentences):
+        with pytest.raises(ValueError, match=rf"a\.parquet: a table must name each column once, got {twice} twice"):
+            read(tmp_path / "a.parquet")
+
+
+def test_lists_of_categories_and_with_gaps_are_texts(tmp_path, caplog):
+    lists = pa.ListArray.from_arrays([0, 2], pa.array(["lost", "stolen"]).dictionary_encode())
+    pq.write_table(pa.table({"text": ["one"], "tags": lists, "gaps": [["a", None]]}), tmp_path / "a.parquet")
+    assert read_documents(tmp_path)[0].metadata == {"tags": "lost, stolen", "gaps": "a"}
+    assert not caplog.messages
+
+
 def test_lists_are_not_read_where_sentences_are(tmp_path, monkeypatch):
     pq.write_table(pa.table(COLUMNS), tmp_path / "a.parquet")
     seen = []
@@ -307,3 +346,41 @@ def test_lists_are_not_read_where_sentences_are(tmp_path, monkeypatch):
     assert read_sentences(tmp_path / "a.parquet")
     assert "tags" not in seen[0][1]
     assert "product" in seen[0][1]
+
+
+# --- text files as documents ---
+
+
+def test_whole_text_files_are_documents_with_their_paths_as_ids(tmp_path, caplog):
+    contents = {"a.txt": "\ufeffCards\r\n\r\nA lost card.\r\n", "b/c.txt.gz": "Loans\n", "d.txt": " \n"}
+    for name, text in contents.items():
+        write(tmp_path / name, text)
+    wanted = [
+        Document(str(tmp_path / "a.txt"), "", "Cards\r\n\r\nA lost card."),
+        Document(str(tmp_path / "b/c.txt.gz"), "", "Loans"),
+    ]
+    for source in (tmp_path, f"{tmp_path}/**/*.txt*", [tmp_path / name for name in contents]):
+        assert read_documents(source, whole_files=True) == wanted
+        assert read_sentences(source) == ["Cards", "A lost card.", "Loans"]
+        assert [*stream_sentences(source, whole_files=True)] == [one.text for one in wanted]
+    assert read_documents(tmp_path / "a.txt", whole_files=True) == wanted[:1]
+    assert read_documents(write(tmp_path / "notes", "one\ntwo"), whole_files=True)[0].text == "one\ntwo"
+    csv = write(tmp_path / "a.csv", "id,text\n7,one\n")
+    assert read_documents([csv, tmp_path / "a.txt"], whole_files=True) == [Document("7", "", "one"), wanted[0]]
+
+
+def test_many_text_files_get_a_hint(tmp_path, caplog):
+    for number in range(20):
+        write(tmp_path / f"{number:02}.txt", "one\n\ntwo\n")
+    assert len(read_documents(tmp_path)) == 40
+    assert caplog.messages == [
+        f"Each line of 20 text files, such as '{tmp_path}/00.txt', is a document, 60 in all: whole_files "
+        "(--whole-files) makes each file one."
+    ]
+    caplog.clear()
+    assert len(read_documents(tmp_path, whole_files=True)) == 20
+    assert read_sentences(tmp_path)
+    assert read_queries(tmp_path)
+    (tmp_path / "00.txt").unlink()
+    assert read_documents(tmp_path)
+    assert not caplog.messages
