@@ -98,14 +98,14 @@ def _read_front_matter(content: str) -> tuple[dict[str, Any], str, str]:
 def _split_front_matter(content: str) -> tuple[str, str]:
     """Return what may be front matter, with the sign that opens it, and what follows it; "" without any."""
     for pattern in (_YAML, _TOML):
-        if found := pattern.match(content):
-            return content[: found.end(1)], content[found.end() :]
+        if block := pattern.match(content):
+            return content[: block.end(1)], content[block.end() :]
     if content.startswith("{"):
         try:
             _, end = json.JSONDecoder().raw_decode(content)
         except (ValueError, RecursionError):
-            found = _JSON.match(content)
-            return (found[1], content[found.end() :]) if found else ("", content)
+            block = _JSON.match(content)
+            return (block[1], content[block.end() :]) if block else ("", content)
         first, _, body = content[end:].partition("\n")
         return (content[:end], body) if not first.strip() else ("", content)
     return "", content
