@@ -192,7 +192,8 @@ class RetrievalComparison:
 
     Attributes:
         rows: nDCG@10 and the other metrics in [0, 1], and ``difference`` of nDCG@10 to the baseline with the ends
-            ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap).
+            ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap);
+            they are NaN of one query.
         queries: the texts of the Q queries that were scored.
         ranks: of each of these the rank, from 1, of its first relevant document; None beyond the first 100.
     """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,100 +20,59 @@ from tqdm.auto import tqdm
 from st_extras.checks import (
     check_bool,
     check_count,
-    check_finite_embeddings,
-    check_instance,
     check_not_negative,
     check_rows,
     check_strings,
     shown,
 )
-from st_extras.encoders.fingerprint import EncoderFingerprint, embedding_difference
+from st_extras.encoders.fingerprint import embedding_difference
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
-from st_extras.encoders.prompts import Role, encode_as
+from st_extras.encoders.prompts import encode_as
 from st_extras.files import whole_file
 from st_extras.functional import row_blocks
 from st_extras.ranking import (
     Floats,
     Numbers,
-    check_product,
     comparable,
     highest,
     hybrid_weight,
     queries_from_documents,
     sample_queries,
 )
+from st_extras.search.encoder import SearchEncoder, check_same_encoder
+from st_extras.search.hits import (
+    FEWEST_CANDIDATES,
+    Hit,
+    Id,
+    UpdateCounts,
+    check_ids,
+    has_same_text,
+    make_hit,
+    place_in_text,
+    words_to_mark,
+)
 from st_extras.search.parquet_file import check_search_file, read_state, resolved, stored_version, write_state
 from st_extras.search.state import SearchState, Weight, WeightRule, WeightSource, new_version
 from st_extras.text.corpus import is_blank
-from st_extras.text.documents import Document, Scalar, as_documents, check_id
+from st_extras.text.documents import Document, as_documents
 from st_extras.text.term_weights import (
     BM25,
     BM25_SHARE,
-    STOP_WORDS,
     check_language,
     check_share,
-    matching_spans,
-    search_words,
+    word_rules,
 )
 from st_extras.text.words import Span
 
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient
+
+    from st_extras.search.qdrant import QdrantSearch
+
 logger = logging.getLogger(__name__)
-Id = int | str
-FEWEST_CANDIDATES = 100
-"""The encoder and BM25 each suggest at least this many documents, which the sum ranks."""
-_LARGEST_BATCH = 2**20
+_SAMPLED = 2000  # documents whose similarity with unrelated queries is looked at
 _ENCODED = 500  # passages that are encoded at a time
 _COMPARED = 4  # passages whose embeddings are compared with new ones, to know that the encoder made them
-
-
-class Hit(TypedDict):
-    """A document that a query found, as it was in the state that was searched.
-
-    Attributes:
-        corpus_id: its id: of a list, its place from 0.
-        score: dense + w * bm25. The sum has no bound of its own.
-        dense: the encoder's cosine or dot product with its best passage.
-        bm25: BM25's score, of the whole document; 0 if it has no word of the query.
-        title: of the document; "" without one.
-        passage: first and last character of its best passage: ``text[first:last]`` of the document's text, without the
-            title.
-        text: the passage itself.
-        matches: first and last character of each word of the query in this passage, left to right, as BM25 compares
-            words; English stop words count only if the query has no other words.
-        metadata: the further fields of the document, a dict of its own.
-    """
-
-    corpus_id: Id
-    score: float
-    dense: float
-    bm25: float
-    title: str
-    passage: Span
-    text: str
-    matches: list[Span]
-    metadata: dict[str, Scalar]
-
-
-@dataclass(frozen=True)
-class UpdateCounts:
-    """What a change of a search did.
-
-    Attributes:
-        encoded: documents that are new, or whose title or text changed.
-        kept: documents whose title and text stay; their metadata is now what was given with them.
-        dropped: earlier documents that are gone or changed.
-    """
-
-    encoded: int
-    kept: int
-    dropped: int
-
-    def __str__(self) -> str:
-        noun, pronoun = "document" if self.encoded == 1 else "documents", "one" if self.dropped == 1 else "ones"
-        return (
-            f"{self.encoded:,} {noun} encoded (new or changed), {self.kept:,} kept, {self.dropped:,} earlier {pronoun} "
-            "dropped (gone or changed)."
-        )
 
 
 class HybridSearch:
@@ -202,17 +162,15 @@ class HybridSearch:
         given = _check_not_all_blank(as_documents(documents))
         given_embeddings = _as_rows(embeddings, given)
         state = SearchState.without_documents(
-            self._fingerprint(), model.similarity_fn_name, passage_words, language, rule
+            self._encoder.fingerprint(), model.similarity_fn_name, passage_words, language, rule
         )
         change = _Change(given, lambda _: False, given_embeddings, show_progress_bar)
         self._state, _ = self._state_after(state, change)
 
     def _set_up(self, model: SentenceTransformer, batch_size: int) -> None:
         """Store what each search has, but for its state."""
-        check_instance("model", model, SentenceTransformer)
-        check_product(model)
         self.model = model
-        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
+        self._encoder = SearchEncoder(model, batch_size)
         self._file: tuple[Path, str] | None = None  # that was opened or saved last, and the version that it then had
         self._replacing = threading.Lock()  # held for a moment, while one state takes the place of another
 
@@ -234,8 +192,8 @@ class HybridSearch:
         search._set_up(model, batch_size)  # noqa: SLF001 (of this class)
         file = resolved(path)
         state = read_state(file)
-        search._check_similarity(state)  # noqa: SLF001
-        _check_same_encoder(state.encoder, search._fingerprint())  # noqa: SLF001
+        search._encoder.check_similarity(state.similarity)  # noqa: SLF001
+        check_same_encoder(state.encoder, search._encoder.fingerprint())  # noqa: SLF001
         search._state, search._file = state, (file, state.version)  # noqa: SLF001
         return search
 
@@ -304,10 +262,43 @@ class HybridSearch:
                     f"the search must have no changes that {str(path)!r} lacks, got some, which reload would lose: "
                     "save it to another file, or open this one again."
                 )
-            self._check_similarity(state)
-            _check_same_encoder(state.encoder, before.encoder)
+            self._encoder.check_similarity(state.similarity)
+            check_same_encoder(state.encoder, before.encoder)
             self._state, self._file = state, (path, state.version)
         return True
+
+    def to_qdrant(self, client: QdrantClient, name: str, **options: Any) -> QdrantSearch:
+        """Make a Qdrant collection of the documents, which encodes none of them, and return the search of it.
+
+        The collection goes its own way: what either search adds and removes from then on is not in the other.
+
+        Args:
+            client: a ``qdrant_client.QdrantClient``, in memory or of a server (``pip install "st-extras[qdrant]"``).
+            name: of a new collection. If this is stopped before its end, delete what it left by
+                ``client.delete_collection``.
+            **options: of ``client.create_collection``, such as ``replication_factor=2``.
+
+        Raises:
+            ValueError: if the collection exists, a field of the metadata is named "_document", a number in it is
+                infinite or has more than 64 bits, or a document has more passages than Qdrant holds.
+            OSError: if the server refuses or does not answer.
+        """
+        from st_extras.search.qdrant import CollectionSettings, make_collection
+
+        state = self._state
+        lengths = np.asarray(state.words.counts.sum(axis=1), dtype=np.float32)
+        settings = CollectionSettings(
+            encoder=state.encoder,
+            similarity=state.similarity,
+            passage_words=state.passage_words,
+            language=state.words.language,
+            word_rules=word_rules(state.words.language),
+            bm25_weight=state.weight.value,
+            mean_length=float(lengths.mean()) if len(lengths) else 0.0,
+        )
+        embeddings = np.split(state.embeddings.whole(), state.passages.first[1:-1])
+        spans = _spans_in_texts(state)
+        return make_collection(client, name, self._encoder, settings, state.documents, spans, embeddings, **options)
 
     def __repr__(self) -> str:
         state = self._state
@@ -343,12 +334,7 @@ class HybridSearch:
     @property
     def passage_spans(self) -> list[list[tuple[int, int]]]:
         """First and last character of the passages of each of the N documents, in its text without the title."""
-        state = self._state
-        bounds = state.passages.first.tolist()
-        return [
-            [_in_text(document, *span) for span in state.passages.spans[first:end].tolist()]
-            for document, first, end in zip(state.documents, bounds, bounds[1:], strict=False)
-        ]
+        return _spans_in_texts(self._state)
 
     @property
     def bm25_weight(self) -> float:
@@ -402,9 +388,9 @@ class HybridSearch:
         searched = [number for number, text in enumerate(texts) if not is_blank(text)]
         if not searched or not count:
             return hits
-        self._check_similarity(state)
+        self._encoder.check_similarity(state.similarity)
         bm25 = state.bm25
-        embedded = self._embed("query", [texts[number] for number in searched])
+        embedded = self._encoder.embed("query", [texts[number] for number in searched])
         for rows in row_blocks(len(searched), len(state.embeddings)):
             bm25_scores = bm25.scores([texts[number] for number in searched[rows]])
             if allowed is not None:
@@ -416,7 +402,7 @@ class HybridSearch:
                 candidates = np.union1d(near, shared)  # sorted, so the stable sort keeps the order of equal ones
                 dense, best_passages = _best_passages(state, candidates, query)
                 scores = dense + state.weight.value * by_words[candidates]
-                words = _marked_words(texts[number], state.words.language)
+                words = words_to_mark(texts[number], state.words.language)
                 hits[number] = [
                     _hit(
                         state,
@@ -439,9 +425,36 @@ class HybridSearch:
         """
         texts = check_strings("queries", queries, at_least=1)
         state = self._state
-        self._check_similarity(state)
-        dense = state.passages.best(state.embeddings.scores(self._embed("query", texts)))
+        self._encoder.check_similarity(state.similarity)
+        dense = state.passages.best(state.embeddings.scores(self._encoder.embed("query", texts)))
         return dense, state.bm25.scores(texts)
+
+    def unrelated_similarity(self, one_in: int = 1000) -> float:
+        """Return the cosine or dot product that one in so many pairs of a query and an unrelated document exceeds.
+
+        A bound for "nothing relevant": what only few unrelated documents reach. It compares the queries that the weight
+        was found from, or else a sentence of each of 200 documents, with at most 2,000 documents drawn at random, but
+        for those that contain the query: nearly all pairs of these are unrelated.
+
+        Args:
+            one_in: more refuses more queries, and more good hits.
+
+        Raises:
+            ValueError: if there are fewer than ten times as many pairs, or no query.
+        """
+        one_in = check_count("one_in", one_in, 1)
+        state = self._state
+        self._encoder.check_similarity(state.similarity)
+        texts = [document.full_text for document in state.documents]
+        queries = [*state.rule.queries] or queries_from_documents(texts)
+        places = sorted(random.Random(0).sample(range(len(texts)), min(len(texts), _SAMPLED)))
+        unrelated = np.array([[query not in texts[place] for place in places] for query in queries], dtype=np.bool_)
+        if unrelated.sum() < 10 * one_in:
+            raise ValueError(f"one_in must be at most a tenth of {unrelated.sum():,} pairs, got {one_in:,}.")
+        rows = np.concatenate([np.arange(*state.passages.first[place : place + 2]) for place in places])
+        _, passages = state.passages.kept(rows)
+        scores = passages.best(self._encoder.embed("query", queries) @ state.embeddings.rows(rows).T)
+        return float(np.quantile(scores[unrelated], 1 - 1 / one_in))
 
     # --- changing ---
 
@@ -469,7 +482,7 @@ class HybridSearch:
         by_id = {document.id: document for document in given}
         return self._change(
             given,
-            lambda document: _is_same_text(by_id.get(document.id, document), document),  # the others stay, too
+            lambda document: has_same_text(by_id.get(document.id, document), document),  # the others stay, too
             embeddings=embeddings,
             show_progress_bar=show_progress_bar,
         )
@@ -479,7 +492,7 @@ class HybridSearch:
 
         Returns and errors are those of :meth:`add`.
         """
-        gone = _check_ids("ids", ids)
+        gone = check_ids("ids", ids)
         return self._change([], lambda document: document.id not in gone)
 
     def update(
@@ -508,7 +521,7 @@ class HybridSearch:
         by_id = {document.id: document for document in given}
         return self._change(
             given,
-            lambda document: document.id in by_id and _is_same_text(by_id[document.id], document),  # the others go
+            lambda document: document.id in by_id and has_same_text(by_id[document.id], document),  # the others go
             embeddings=embeddings,
             show_progress_bar=show_progress_bar,
             rule=rule,
@@ -539,7 +552,7 @@ class HybridSearch:
 
     def _state_after(self, state: SearchState, change: _Change) -> tuple[SearchState, UpdateCounts]:
         """Return the state after a change, and the counts."""
-        self._check_similarity(state)
+        self._encoder.check_similarity(state.similarity)
         kept = np.fromiter(map(change.keeps, state.documents), np.bool_, len(state.documents))
         if change.stay_whole and state.passage_words is not None:
             state, kept = replace(state, passage_words=None, version=new_version()), np.zeros_like(kept)
@@ -588,7 +601,7 @@ class HybridSearch:
         with tqdm(total=len(different), unit=" passages", desc="Encoding", disable=not change.show_progress_bar) as bar:
             for first in range(0, len(different), _ENCODED):
                 part = different[first : first + _ENCODED]
-                for text, embedding in zip(part, self._embed("document", part), strict=True):
+                for text, embedding in zip(part, self._encoder.embed("document", part), strict=True):
                     embeddings[places[text]] = embedding
                 bar.update(len(part))
         change.encoded.append((passage_texts, embeddings))
@@ -622,13 +635,6 @@ class HybridSearch:
             )
         return embeddings
 
-    def _embed(self, role: Role, texts: Sequence[str]) -> Floats:
-        """Return the embeddings (N, D) of N >= 1 queries or documents, whose inner products are the similarities."""
-        options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
-        embeddings = encode_as(self.model, role, texts, show_progress_bar=False, **options)
-        check_finite_embeddings(embeddings, texts)
-        return comparable(self.model, embeddings)
-
     def _weighted(self, state: SearchState, wanted: WeightRule | None) -> SearchState:
         """Return the state with a weight by the rule that is wanted, or by its own, if it is old by that."""
         earlier, total = state.weight, len(state.documents)
@@ -638,7 +644,7 @@ class HybridSearch:
             weight = replace(earlier, value=rule.given)
         elif total and (wanted is not None or earlier.is_old):
             queries = rule.queries or queries_from_documents([document.full_text for document in state.documents])
-            embedded = self._embed("query", queries)
+            embedded = self._encoder.embed("query", queries)
             value = hybrid_weight(state.bm25, queries, embedded, state.embeddings.whole(), rule.share, state.passages)
             weight = Weight(value, documents=total)
             if earlier.documents and value != earlier.value:
@@ -653,18 +659,6 @@ class HybridSearch:
         if (rule, weight) == (state.rule, earlier):
             return state
         return replace(state, rule=rule, weight=weight, version=new_version())
-
-    def _check_similarity(self, state: SearchState) -> None:
-        if self.model.similarity_fn_name != state.similarity:
-            raise ValueError(
-                f"model.similarity_fn_name must be {state.similarity!r} as the search was made with, got "
-                f"{self.model.similarity_fn_name!r}."
-            )
-
-    def _fingerprint(self) -> EncoderFingerprint:
-        """Return which encoder the model encodes documents by; with cosine, lengths do not count."""
-        found = EncoderFingerprint.of(self.model, route="document")
-        return replace(found, probes=torch.from_numpy(comparable(self.model, found.probes)))
 
 
 @dataclass
@@ -704,20 +698,6 @@ def _check_rule(queries: Any, bm25_weight: float | None) -> WeightRule | None:
     return WeightRule(queries=tuple(sampled))
 
 
-def _check_same_encoder(made_with: EncoderFingerprint, encoder: EncoderFingerprint) -> None:
-    """Check that an encoder is the one that made a search.
-
-    Raises:
-        ValueError: if it is another.
-    """
-    if other := made_with.difference(encoder):
-        raise ValueError(f"model must be the encoder that made the search, got another ({other}).")
-
-
-def _is_same_text(document: Document, other: Document) -> bool:
-    return document.title == other.title and document.text == other.text
-
-
 def _check_not_all_blank(documents: list[Document]) -> list[Document]:
     """Return documents if one has text.
 
@@ -743,17 +723,6 @@ def _as_rows(embeddings: Any, documents: Sequence[Document]) -> Floats | None:
     return rows
 
 
-def _check_ids(argument: str, ids: Collection[Id]) -> set[Id]:
-    """Return ids as Python has them: those of numpy, too, are whole numbers.
-
-    Raises:
-        ValueError: if they are no collection of texts and whole numbers.
-    """
-    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
-        raise ValueError(f"{argument} must be a list of ids, got {shown(ids)}.")
-    return {check_id(one, argument, "document") for one in ids}
-
-
 def _allowed(state: SearchState, among: Collection[Id] | Callable[[Document], bool]) -> NDArray[np.bool_]:
     """Return (N,) which documents have one of these ids, or are such that a function is true of them.
 
@@ -762,7 +731,7 @@ def _allowed(state: SearchState, among: Collection[Id] | Callable[[Document], bo
     """
     allowed = np.zeros(len(state.documents), dtype=np.bool_)
     if not callable(among):
-        allowed[[state.places[one] for one in _check_ids("among", among) if one in state.places]] = True
+        allowed[[state.places[one] for one in check_ids("among", among) if one in state.places]] = True
         return allowed
     document = None
     try:
@@ -775,6 +744,15 @@ def _allowed(state: SearchState, among: Collection[Id] | Callable[[Document], bo
     return allowed
 
 
+def _spans_in_texts(state: SearchState) -> list[list[Span]]:
+    """Return where the passages of each document stand in its text."""
+    bounds = state.passages.first.tolist()
+    return [
+        [place_in_text(document, tuple(span)) for span in state.passages.spans[first:end].tolist()]
+        for document, first, end in zip(state.documents, bounds, bounds[1:], strict=False)
+    ]
+
+
 def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:
     """Return the texts of these passages, (R,)."""
     of = (np.searchsorted(state.passages.first, rows, side="right") - 1).tolist()
@@ -785,34 +763,9 @@ def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:
 def _hit(state: SearchState, place: int, row: int, scores: Mapping[str, float], words: frozenset[str]) -> Hit:
     """Return the document at a place as the hit of a query whose best passage has this row, with the query's words."""
     document = state.documents[place]
-    first, last = _in_text(document, *state.passages.spans[row].tolist())
-    text = document.text[first:last]
-    return Hit(
-        corpus_id=document.id,
-        score=float(scores["score"]),
-        dense=float(scores["dense"]),
-        bm25=float(scores["bm25"]),
-        title=document.title,
-        passage=(first, last),
-        text=text,
-        matches=matching_spans(text, words, state.words.language),
-        metadata=dict(document.metadata),
-    )
-
-
-def _marked_words(query: str, language: str | None) -> frozenset[str]:
-    """Return the words of a query that are marked: not "the" and its like, if there are others."""
-    words = frozenset(search_words(query, language))
-    return words - STOP_WORDS or words
-
-
-def _in_text(document: Document, start: int, stop: int) -> tuple[int, int]:
-    """Return where a part of a document's full text stands in its text; one of the title alone is empty there."""
-    if not document.title:
-        return start, stop
-    space = len(document.text) - len(document.text.lstrip())  # the full text is the title, a space, the stripped text
-    first, last = (max(0, place - len(document.title) - 1) + space for place in (start, stop))
-    return min(first, len(document.text)), min(last, len(document.text))
+    passage = place_in_text(document, tuple(state.passages.spans[row].tolist()))
+    scores = {name: float(score) for name, score in scores.items()}
+    return make_hit(document, passage, **scores, marked_words=words, language=state.words.language)
 
 
 def _nearest_documents(

@@ -138,14 +138,14 @@ class QdrantSearch:
         >>> from qdrant_client import QdrantClient, models
         >>> from st_extras.samples.encoder import raw_encoder
         >>> from st_extras.search import HybridSearch, QdrantSearch
-        >>> documents = {"lost": {"text": "A lost card is blocked at once.", "product": "card"}}
+        >>> documents = {"lost": {"text": "A lost card is blocked at once.", "product": "card"}, "toner": "Toner."}
         >>> client = QdrantClient(":memory:")
         >>> made = HybridSearch(raw_encoder(), documents).to_qdrant(client, "help")
         >>> search = QdrantSearch(client, "help", raw_encoder())  # in another process
         >>> search.add({"e42": {"text": "Error E42: there is no paper.", "product": "printer"}}).encoded
         1
-        >>> [hit["corpus_id"] for hit in search.search("what is E42")[0]]
-        ['e42', 'lost']
+        >>> [hit["corpus_id"] for hit in search.search("what is E42", top_k=2)[0]]
+        ['e42', 'toner']
         >>> cards = models.Filter(must=[models.FieldCondition(key="product", match=models.MatchValue(value="card"))])
         >>> [(hit["corpus_id"], hit["metadata"]) for hit in search.search("what is E42", where=cards)[0]]
         [('lost', {'product': 'card'})]
@@ -451,7 +451,9 @@ def read_settings(client: QdrantClient, name: str) -> CollectionSettings:
     try:
         settings = CollectionSettings.from_json((config.metadata or {})[_OURS])
         vectors: Any = config.params.vectors
-        is_ours = vectors["dense"].size == settings.encoder.probes.shape[1] and "bm25" in config.params.sparse_vectors
+        is_ours = vectors["dense"].size == settings.encoder.probes.shape[1] and "bm25" in (
+            config.params.sparse_vectors or {}
+        )
     except Exception:  # whatever it holds
         is_ours = False
     if not is_ours:
@@ -635,7 +637,7 @@ def _requests(
         for side, (vector, _) in sides.items()
     }
     scores = [f"$score[{place}]" for place in range(len(sides))]
-    terms = [
+    terms: list[Any] = [
         models.MultExpression(mult=[factor, score]) for score, (_, factor) in zip(scores, sides.values(), strict=True)
     ]
     formula = models.FormulaQuery(formula=models.SumExpression(sum=terms), defaults=dict.fromkeys(scores, 0.0))

@@ -34,6 +34,7 @@ from st_extras.training.checkpoints import (
 )
 from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
 from st_extras.training.loss_state import LossStateCallback
+from st_extras.training.model_card import TrainedCard
 from st_extras.training.processes import launched_rank, refuse_sharding
 from st_extras.training.settings import TrainingSettings, training_record
 from st_extras.training.trainer import DivergenceError, EncoderTrainer, run_trainer, trainer_arguments
@@ -128,8 +129,9 @@ def train_encoder(
         no_duplicates: keep equal sentences out of the same batch, where they would be false negatives. From a million
             rows on, Sentence Transformers' sampler compares hashes, which makes the same batches.
         resume: continue from the last complete checkpoint in ``NAME.checkpoints``, or from the start if an interruption
-            left none; one with a damaged file is left out, with a warning. Text, loss and settings must be those of the interrupted training; the weights at the end are
-            those of an uninterrupted one. An earlier result in ``output`` is replaced.
+            left none; one with a damaged file is left out, with a warning. Text, loss and settings must be those of the
+            interrupted training; the weights at the end are those of an uninterrupted one. An earlier result in
+            ``output`` is replaced.
         overwrite: replace an earlier result in ``output``, also files in it that somebody has edited; without
             ``resume``, also discard an interrupted training beside it. A folder with any other file in it is refused
             before training.
@@ -195,6 +197,7 @@ def train_encoder(
             kept = keep_checkpoints(checkpoints, record, resume=resume)
         before, metric = (None, None) if evaluator is None else score_of(evaluator, model)
         args = trainer_arguments(model, loss_module, dataset, evaluator, metric, checkpoints, settings)
+        card = TrainedCard(model, loss_module, evaluator)
         base = {} if evaluator is None else {name: x.to("cpu", copy=True) for name, x in trained_state(model).items()}
         with kept:
             trainer = EncoderTrainer(
@@ -206,6 +209,7 @@ def train_encoder(
                 callbacks=[*callbacks],
                 trained_only=lora is not None,
             )
+            card.leave_out_sentences()
             trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
             LossStateCallback.attach(trainer)
             began = time.perf_counter()
@@ -215,6 +219,7 @@ def train_encoder(
             result = _result(trainer, metric, before, time.perf_counter() - began)
             if result.best_step == 0:
                 model.load_state_dict(base, strict=False)
+            card.keep_scores(trainer, result.best_step)
             merge_adapters()
             if get_world_size() > 1:
                 dist.barrier()  # the others may still be reading the best checkpoint, which goes now

@@ -24,9 +24,10 @@ HERE = {
     "Qwen/Qwen2.5-0.5B": "decoder",
     "path/to/sts": "sts",
     "my-faq": "samples/search",
+    "http://localhost:6333": ":memory:",
 }
 """Names of the pages, and what stands for them in the folder."""
-NOT_INSTALLED = ("import FastAPI", "import QdrantClient")
+NOT_INSTALLED = ("import FastAPI",)
 NUMBER = re.compile(r"\d+\.\d+")
 
 

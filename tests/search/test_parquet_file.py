@@ -153,6 +153,23 @@ def test_metadata_of_all_kinds_comes_back_equal(still_encoder, tmp_path, monkeyp
     assert (not encoded, opened._state.version) == (True, search._state.version), "nothing changed"
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [datetime(2024, 1, 1, tzinfo=BERLIN), datetime(2024, 1, 1, tzinfo=timezone.utc)],
+        [datetime(2024, 1, 1, tzinfo=SANTIAGO), datetime(2024, 7, 1, tzinfo=BERLIN)],
+        [0.5, True, 0],
+        [1, False],
+    ],
+)
+def test_what_equality_does_not_see_comes_back_too(still_encoder, tmp_path, values):
+    """The first of January is the thirty-first of December in another zone, and False is no number."""
+    HybridSearch(still_encoder, [{"text": "a", "x": value} for value in values]).save(tmp_path / "a.parquet")
+    found = [one.metadata["x"] for one in HybridSearch.open(tmp_path / "a.parquet", still_encoder).documents]
+    assert found == values
+    assert [*map(str, found)] == [*map(str, values)]
+
+
 def test_a_change_of_metadata_encodes_nothing_and_is_kept(search, path):
     key = [*BEFORE][3]
     with count_rows(search.model) as encoded:
@@ -285,7 +302,7 @@ def test_what_was_removed_is_in_no_file(search, path):
 
 
 def test_words_of_a_change_that_failed_are_nowhere(search, path, monkeypatch):
-    monkeypatch.setattr(search, "_embed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(search._encoder, "embed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         search.add({"failed": "Kowalski pays"})
     monkeypatch.undo()

@@ -261,7 +261,7 @@ def test_documents_that_a_collection_cannot_hold(still_encoder, client, monkeypa
         with pytest.raises(ValueError, match=message):
             HybridSearch(still_encoder, [row], bm25_weight=0).to_qdrant(client, "other")
     monkeypatch.setattr(qdrant, "_MOST_NUMBERS", 5 * 16)
-    with pytest.raises(ValueError, match="at most 4 passages, .* got 1[0-9] in 'long': give it in parts"):
+    with pytest.raises(ValueError, match=r"at most 4 passages, .* got 1[0-9] in 'long': give it in parts"):
         moved.add({"long": LONG[0]})
     with pytest.raises(ValueError, match="at most 4 passages"):
         search.to_qdrant(client, "other")
@@ -336,7 +336,7 @@ def test_a_collection_that_is_made_anew_while_open(still_encoder, make_encoder, 
     smaller = make_encoder(dropout=0.0, hidden_size=8)
     HybridSearch(smaller, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "first")
     for change in (lambda: first.search("river"), lambda: first.add({"x": "y"}), lambda: first.remove([1])):
-        with pytest.raises(ValueError, match="got another .embeddings of 8 dimensions here and 16 there"):
+        with pytest.raises(ValueError, match=r"got another .embeddings of 8 dimensions here and 16 there"):
             change()
     assert client.count("first").count == 5
 

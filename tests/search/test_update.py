@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from st_extras.encoders.passages import PASSAGE_WORDS, longer_than_read
-from st_extras.search import HybridSearch, hybrid
+from st_extras.search import HybridSearch, encoder, hybrid
 from st_extras.text.documents import Document
 from tests.adaptation.texts import WORDS
 from tests.helpers import count_rows
@@ -36,13 +36,14 @@ def assert_same(found: HybridSearch, expected: HybridSearch) -> None:
 
 def encoded_texts(monkeypatch) -> list[tuple[str, list[str], dict]]:
     """What is encoded from now on: as what, which texts, with which options."""
-    encoded, encode = [], hybrid.encode_as
+    encoded, encode = [], encoder.encode_as
 
     def recorded(model, role, texts, **given):
         encoded.append((role, [*texts], given))
         return encode(model, role, texts, **given)
 
-    monkeypatch.setattr(hybrid, "encode_as", recorded)
+    for part in (encoder, hybrid):  # which compares embeddings that were given
+        monkeypatch.setattr(part, "encode_as", recorded)
     return encoded
 
 
@@ -352,7 +353,7 @@ def test_another_similarity_is_refused(search):
 def test_two_changes_at_once_undo_nothing_of_each_other_and_encode_nothing_twice(search, monkeypatch):
     """The slow one is done again on what the quick one left, with what it encoded before; searches wait for neither."""
     encoding, changed, encoded = threading.Event(), threading.Event(), []
-    embed = search._embed
+    embed = search._encoder.embed
 
     def slow(role, texts):
         encoded.extend(texts)
@@ -361,7 +362,7 @@ def test_two_changes_at_once_undo_nothing_of_each_other_and_encode_nothing_twice
             assert changed.wait(10)
         return embed(role, texts)
 
-    monkeypatch.setattr(search, "_embed", slow)
+    monkeypatch.setattr(search._encoder, "embed", slow)
     thread = threading.Thread(target=search.add, args=({"a": "slow", "b": "a cat"},))
     thread.start()
     assert encoding.wait(10)
