@@ -140,6 +140,22 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.parametrize(
+    ("front", "reason"),
+    [
+        (UNREADABLE["a"], "line 3: mapping values are not allowed here"),
+        (f"\n \n{UNREADABLE['a']}", "line 5: mapping values are not allowed here"),
+        (f"\n{UNREADABLE['f']}", "Invalid value (at line 3, column 9)"),
+        (f"\n{UNREADABLE['g']}", "Expecting value: line 3 column 12 (char 14)"),
+        (UNREADABLE["d"], "nested too deeply"),
+        (UNREADABLE["c"], "'title' holds a lone surrogate"),
+    ],
+)
+def test_why_front_matter_cannot_be_read_is_named_with_the_line_of_the_file(tmp_path, caplog, front, reason):
+    read_documents(write(tmp_path / "a.md", f"{front}about\n"))
+    assert caplog.messages[0].partition("a.md (")[2] == f"{reason})."
+
+
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_front_matter_that_cannot_be_read_is_no_text(tmp_path, caplog, name):
     path = write(tmp_path / "a.md", f"{UNREADABLE[name]}\n# Lost\nabout\n")
