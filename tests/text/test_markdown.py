@@ -27,6 +27,7 @@ def title_and_text(path):
         ("intro\r\n\r\n## Cards\r\nabout\r\n", "Cards", "intro\n\nabout"),
         ("intro\u2028\x0bon\n\n## Cards\nabout\x85 it\n", "Cards", "intro\u2028\x0bon\n\nabout\x85 it"),
         ("line\n" * 200 + "\n# Cards\nabout\n", "Cards", "line\n" * 200 + "\nabout"),
+        ("# Cards\n" + "line\n" * 200, "Cards", "line\n" * 199 + "line"),
         ("line\n" * 59 + "Cards\n===\nabout\n", "", "line\n" * 59 + "Cards\n===\nabout"),
         ("#\n#hashtag\n####### seven\n\n    # code\n", "", "#\n#hashtag\n####### seven\n\n    # code"),
         ("> # quoted\n\n- # of a list\n\n# Cards\n", "Cards", "> # quoted\n\n- # of a list"),
