@@ -86,8 +86,8 @@ class DomainDetails:
         not_tried: which candidate was left out and why; None: all were tried.
         expected_points: between how many points the label-free gain of the chosen candidate lies by labels, in the mean
             of 1-NN accuracy, V-measure and MAP@R times 100: see
-            :func:`~st_extras.adaptation.choice.expected_points`. None also with ``dev``, or if the encoder hardly reads
-            the texts.
+            :func:`~st_extras.adaptation.choice.expected_points`. None also with ``dev``, of fewer than 500 texts, or if
+            the encoder hardly reads them.
         changed: share of texts, 0 to 1, with another nearest neighbour than before: of the scored texts, by transforms
             computed without them; with ``dev``, of the first 2,000, by the chosen one.
         unrelated_before: number n -> the cosine that one in n pairs of texts exceeds by the base model, with its 95 %

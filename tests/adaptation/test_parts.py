@@ -19,7 +19,14 @@ from st_extras.adaptation import (
     TextSummary,
     domain,
 )
-from st_extras.adaptation.choice import Choice, choose, why_no_whitening, why_not_accepted
+from st_extras.adaptation.choice import (
+    POINTS_PER_GAIN,
+    Choice,
+    choose,
+    expected_points,
+    why_no_whitening,
+    why_not_accepted,
+)
 from st_extras.adaptation.domain import check_dev, compute_candidates, dev_score, usable_corpus
 from st_extras.adaptation.run import Sample, sample_texts
 from st_extras.adaptation.search import choose_harmless
@@ -197,6 +204,12 @@ def test_the_gentlest_of_the_good_ones_is_chosen(results, index, reason):
     choice = choose(results)
     assert choice.name == (None if index is None else results[index].name)
     assert choice.reason.startswith(reason)
+
+
+def test_points_are_expected_of_a_gain_from_five_hundred_texts():
+    assert expected_points(0.1, 500) == pytest.approx([0.1 * points for points in POINTS_PER_GAIN])
+    assert expected_points(0.1, 499) is None
+    assert expected_points(-0.1, 600) is None, "a strength that was asked for may lose"
 
 
 def test_the_first_one_without_harm_is_chosen():
