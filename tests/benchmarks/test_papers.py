@@ -232,6 +232,23 @@ def test_two_processes_share_each_batch_and_write_one_record(offline, tmp_path):
         assert (record["settings"]["batch_size"], record["processes"], record["steps"]) == (8, 2, 5)
 
 
+def test_mini_batches_are_for_the_losses_that_take_them():
+    methods = papers.for_device(named_study("papers"), 32)["methods"]
+    with_them = {name for name, method in methods.items() if "mini_batch_size" in method.get("options", {})}
+    pair_losses = ("SimCSELoss", "DCLRLoss", "AdCSELoss", "ConSERTLoss")
+    assert with_them == {name for name, method in methods.items() if method.get("loss") in pair_losses}
+    assert "mini_batch_size" not in named_study("papers")["methods"]["simcse"]["options"]
+
+
+def test_the_time_left_is_in_proportion_to_what_is_expected(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("benchmarks.training.time.perf_counter", lambda: now[0])
+    clock = training.TimeLeft([60.0, 60.0, 360.0])
+    assert clock.left(0) == ""
+    now[0] = 240.0  # twice as long as expected
+    assert clock.left(2) == ", 12 min left"
+
+
 def test_the_share_of_a_process_is_a_part_of_the_batch_with_all_negatives():
     study = named_study("papers")
     share = building.share_of_a_process(study["training"] | study["methods"]["dclr"], 4)
