@@ -208,8 +208,11 @@ def test_the_study_from_end_to_end(offline, tmp_path, monkeypatch, capsys):
     (whole,) = records("papers", root=tmp_path / "again" / "results")
     assert whole["average"] == pytest.approx(found["dclr-0"]["average"], abs=1e-9)
 
-    # once more: only what failed runs
+    # once more: only what failed runs; then nothing
     papers.run(study, options_in(tmp_path, **part))
+    capsys.readouterr()
+    papers.run(study, options_in(tmp_path, **part))
+    assert capsys.readouterr().out == f"All cells have a record in {options.root}.\n"
     assert {record["run"] for record in records("papers", root=options.root)} == found.keys() | {"consert-0"}
 
     entrance.main(["tables", "--results", str(options.root)])
@@ -356,6 +359,7 @@ def test_the_plan_counts_steps_of_epochs_and_what_is_left(offline, tmp_path, cap
 
 
 REFUSED = {
+    "mini-batches": ({"mini_batch_size": 0}, r"^--mini-batch-size must be at least 1, got 0\.$"),
     "a method": ({"methods": ["simsce"]}, r"^--methods must be of .*, got simsce\.$"),
     "a seed": ({"seeds": [9]}, r"^--seeds must be of 0, 1, got 9\.$"),
     "an encoder": ({"encoder": "no/such-encoder"}, r"^'no/such-encoder' must be in the cache of the hub"),
