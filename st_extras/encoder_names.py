@@ -35,6 +35,11 @@ def packaged_minilm() -> str:
     return str(folder)
 
 
+def is_packaged(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is that of the packaged encoder."""
+    return Path(path).parent.name == _PACKAGE
+
+
 def find_encoder(name: str | os.PathLike[str], *, revision: str | None = None) -> str:
     """Return where to load an encoder from: its folder, or its id on the hub, which is not asked here.
 

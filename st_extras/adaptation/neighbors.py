@@ -18,7 +18,9 @@ SEARCHES = "searches.md"
 _NEAREST = 3
 _EXAMPLES = 20  # texts or queries that are shown
 _LONGEST = 200  # characters of a text that are shown
-_SAME = 1e-6  # cosines that differ by less are equal
+_ROUNDING = (
+    1e-6  # how far an embedding of length 1 may be moved by another batch: its cosines, by this times their sine
+)
 _FOLDS = (
     "Each text is shown with the change computed without it, and its neighbours are those of the same part of the "
     "texts; the saved model is computed from all of them."
@@ -33,7 +35,7 @@ def write_neighbors(
     """Write the nearest neighbours of texts before and after a change of their embeddings.
 
     ``neighbors.md`` shows how many of the texts have other neighbours than before, and some of these. Neighbours that
-    are equally near, to 1e-6 of the cosine, count as the same.
+    are equally near, as far as float32 embeddings can tell, count as the same.
 
     Args:
         folder: an existing folder; a file of the same name is replaced.
@@ -51,9 +53,8 @@ def write_neighbors(
     Raises:
         ValueError: if an embedding is zero or not finite.
     """
-    base, end = (check_embeddings(name, x).detach() for name, x in (("before", before), ("after", after)))
+    base, end = (check_embeddings(name, x) for name, x in (("before", before), ("after", after)))
     near_base, near_end = nearest(base, folds), nearest(end, folds)
-    base, end = base.cpu().double(), end.cpu().double()
     changed = _farther(end, near_base, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
     shown = sorted(random.Random(seed).sample(candidates, min(_EXAMPLES, len(candidates))))
@@ -100,13 +101,13 @@ def write_searches(
 
 
 def nearest(unit: Tensor, folds: int = 0) -> Tensor:
-    """Return the numbers (N, 3) of the nearest other rows of each of N unit rows, within each fold; on the CPU."""
-    found, first = [], 0
-    for part in unit.float().tensor_split(folds or 1):
+    """Return the numbers (N, 3) of the nearest other rows of each of N unit rows in float64, within each fold."""
+    neighbors, first = [], 0
+    for part in unit.tensor_split(folds or 1):
         cosines = (part @ part.T).fill_diagonal_(-torch.inf)
-        found.append(first + cosines.topk(min(_NEAREST, len(part) - 1), dim=1).indices.cpu())
+        neighbors.append(first + cosines.topk(min(_NEAREST, len(part) - 1), dim=1).indices)
         first += len(part)
-    return torch.cat(found)
+    return torch.cat(neighbors)
 
 
 def _cosines_to(unit: Tensor, near: Tensor) -> Tensor:
@@ -116,8 +117,9 @@ def _cosines_to(unit: Tensor, near: Tensor) -> Tensor:
 
 def _farther(end: Tensor, near_base: Tensor, near_end: Tensor) -> Tensor:
     """Return (3, N): whether one of the text's k nearest by the base model is no longer among them, for k = 1, 2, 3."""
-    farthest_old = _cosines_to(end, near_base).cummin(dim=1).values
-    return (farthest_old < _cosines_to(end, near_end) - _SAME).T
+    farthest_old, nearest_new = _cosines_to(end, near_base).cummin(dim=1).values, _cosines_to(end, near_end)
+    sines = (1 - nearest_new.square()).clamp_min(0).sqrt()
+    return (farthest_old < nearest_new - _ROUNDING * sines).T
 
 
 def _summary(count: int, changed: Tensor, shown: int, folds: int) -> str:

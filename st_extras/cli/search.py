@@ -116,7 +116,8 @@ def search(
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     show_progress_bar = shows_bars(quiet, as_json)
-    if index is not None and index.exists() and index.stat().st_size:
+    is_new = index is not None and not (index.exists() and index.stat().st_size)
+    if index is not None and not is_new:
         found = HybridSearch.open(index, model, batch_size=batch_size)
         _check_made_with(found, index, passages, language)
         _follow(found, read, unlabelled, bm25_weight, show_progress_bar)
@@ -145,6 +146,8 @@ def search(
             f"{counted(len(found.ids), 'document')}. Score: {found.model.similarity_fn_name} + "
             f"{found.bm25_weight:.4g} x BM25."
         )
+        if is_new:
+            _print_bound(found)
     for text, hits in _find_each(found, given or _read_lines(), top_k, among):
         if as_json:
             print_json(_as_json(text, hits))
@@ -208,6 +211,18 @@ def _follow(
     counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
     if counts.encoded or counts.dropped:
         print_line(str(counts), to_stderr=True)
+
+
+def _print_bound(found: HybridSearch) -> None:
+    """Print above which similarity few unrelated documents lie, if there are enough documents to know."""
+    try:
+        bound = found.unrelated_similarity()
+    except ValueError:  # too few pairs
+        return
+    print_line(
+        f"1 in 1,000 pairs of a query and an unrelated document have a {found.model.similarity_fn_name} above "
+        f"{bound:.3f}: a hit whose dense is below it may be no answer."
+    )
 
 
 def _read_lines() -> Iterator[str]:

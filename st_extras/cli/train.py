@@ -6,6 +6,7 @@ import difflib
 import json
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -168,6 +169,7 @@ def train(
     rows = objectives.training_rows(objective, settings, model, sentences, seed)
     if not as_json:
         _print_before(sentences, model, chooses=dev is not None)
+    model.model_card_data.train_datasets = [{"name": ", ".join(Path(name).name for name in text)}]
     options_given = [f"--set {pair}" for pair in set_ or ()] + [f"--trainer {pair}" for pair in trainer or ()]
     step = " and ".join([f"training with objective {objective!r}", *options_given])
     with named_step(step), objectives.named_loss(objective):

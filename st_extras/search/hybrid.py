@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from st_extras.search.qdrant import QdrantSearch
 
 logger = logging.getLogger(__name__)
+_SAMPLED = 2000  # documents whose similarity with unrelated queries is looked at
 _ENCODED = 500  # passages that are encoded at a time
 _COMPARED = 4  # passages whose embeddings are compared with new ones, to know that the encoder made them
 
@@ -426,6 +428,33 @@ class HybridSearch:
         self._encoder.check_similarity(state.similarity)
         dense = state.passages.best(state.embeddings.scores(self._encoder.embed("query", texts)))
         return dense, state.bm25.scores(texts)
+
+    def unrelated_similarity(self, one_in: int = 1000) -> float:
+        """Return the cosine or dot product that one in so many pairs of a query and an unrelated document exceeds.
+
+        A bound for "nothing relevant": what only few unrelated documents reach. It compares the queries that the weight
+        was found from, or else a sentence of each of 200 documents, with at most 2,000 documents drawn at random, but
+        for those that contain the query: nearly all pairs of these are unrelated.
+
+        Args:
+            one_in: more refuses more queries, and more good hits.
+
+        Raises:
+            ValueError: if there are fewer than ten times as many pairs, or no query.
+        """
+        one_in = check_count("one_in", one_in, 1)
+        state = self._state
+        self._encoder.check_similarity(state.similarity)
+        texts = [document.full_text for document in state.documents]
+        queries = [*state.rule.queries] or queries_from_documents(texts)
+        places = sorted(random.Random(0).sample(range(len(texts)), min(len(texts), _SAMPLED)))
+        unrelated = np.array([[query not in texts[place] for place in places] for query in queries], dtype=np.bool_)
+        if unrelated.sum() < 10 * one_in:
+            raise ValueError(f"one_in must be at most a tenth of {unrelated.sum():,} pairs, got {one_in:,}.")
+        rows = np.concatenate([np.arange(*state.passages.first[place : place + 2]) for place in places])
+        _, passages = state.passages.kept(rows)
+        scores = passages.best(self._encoder.embed("query", queries) @ state.embeddings.rows(rows).T)
+        return float(np.quantile(scores[unrelated], 1 - 1 / one_in))
 
     # --- changing ---
 

@@ -96,8 +96,9 @@ def _table(
     first = state.passages.first[part.start : end + 1]
     rows = np.arange(first[0], first[-1])
     counts = state.words.counts[part.start : end]
-    used, words = np.unique(counts.indices, return_inverse=True)  # only these words stand in the dictionary
-    dictionary = pa.DictionaryArray.from_arrays(pa.array(words, pa.int32()), vocabulary.take(pa.array(used)))
+    stands = np.bincount(counts.indices, minlength=len(vocabulary)) > 0  # only these words are in the dictionary
+    words = (np.cumsum(stands) - 1)[counts.indices]
+    dictionary = pa.DictionaryArray.from_arrays(pa.array(words, pa.int32()), vocabulary.filter(pa.array(stands)))
     of_passages, of_words = (pa.array(offsets - offsets[0], pa.int32()) for offsets in (first, counts.indptr))
     return pa.table(
         {
@@ -127,7 +128,9 @@ def _metadata_columns(documents: Sequence[Document]) -> dict[str, tuple[str, pa.
     values: dict[str, list[Scalar | None]] = {}
     for place, document in enumerate(documents):
         for field, value in document.metadata.items():
-            values.setdefault(field, [None] * len(documents))[place] = value
+            if field not in values:
+                values[field] = [None] * len(documents)
+            values[field][place] = value
     columns: dict[str, tuple[str, pa.Array, bool]] = {}
     for field, of_field in values.items():
         name = field

@@ -288,8 +288,8 @@ def as_metadata(fields: Mapping[Any, Any], where: str) -> tuple[dict[str, Scalar
         fields = {**{name: value for name, value in fields.items() if name != "metadata"}, **inner}
     for key, value in fields.items():
         name = check_sentence(str(key), where).strip()
-        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-            value = ", ".join(value) or None
+        if isinstance(value, list | tuple) and all(item is None or isinstance(item, str) for item in value):
+            value = ", ".join(filter(None, value)) or None
         if value is None or type(value).__name__ == "NAType":  # of pandas, which has no truth value
             continue
         scalar = _as_scalar(value, where)

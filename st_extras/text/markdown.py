@@ -25,8 +25,14 @@ _YAML = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL 
 _TOML = re.compile(r"\+\+\+[ \t]*\n(.*?)^\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _JSON = re.compile(r"(\{[ \t]*\n.*?^\})[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)  # where it is malformed
 _NAME_FIRST = re.compile(r"""\n(?![ \t]*\n)(?:[ \t]*(?:\#.*)?\n)*["']?\w[^\n:]*:(?:\s|\Z)""")
-_UNQUOTED = re.compile(r"""^([\w-]+:)[ \t]+([^\s"'|>\[{&*!#].*?)[ \t]*$""", re.MULTILINE)
-_ATTRIBUTES = re.compile(r"[ \t]+\{:?[ \t]*[#.][\w:.-]+(?:[ \t]+(?:[#.][\w:.-]+|[\w-]+=[^\s{}]+))*[ \t]*\}$")
+_ONE_LINE = re.compile(  # a value that ends on its line: in quotes or brackets, they are closed
+    r"""^([\w-][\w -]*:)[ \t]+((?:[^\s"'|>\[{#]|(["']).*\3|\[.*\]|\{.*\}).*?)[ \t]*$""", re.MULTILINE
+)
+_ATTRIBUTES = re.compile(  # {#id .class key=value} after a heading, or a comment with its id, as MDX has it
+    r"[ \t]+(?:\{:?[ \t]*[#.][\w:.-]+(?:[ \t]+(?:[#.][\w:.-]+|[\w-]+=[^\s{}]+))*[ \t]*\}"
+    r"|\{/\*(?:(?!\*/).)*\*/\}|<!--(?:(?!-->).)*-->)$"
+)
+_BLANK_LINES = re.compile(r"(?:[ \t]*\n)+")
 _FIRST_LINES = 60  # among which most pages have their first heading: the rest need not be parsed
 
 
@@ -60,6 +66,8 @@ def parse_markdown(content: str) -> Page:
     that ends its line. A colon in a value of YAML needs no quotes. Front matter that cannot be read is left out.
     """
     content = content.replace("\r\n", "\n").replace("\r", "\n")
+    if blank := _BLANK_LINES.match(content):
+        content = content[blank.end() :]
     fields, body, fault = _read_front_matter(content)
     texts = {name.casefold(): _as_text(fields.pop(name)) for name in [*fields] if name.casefold() in ("id", "title")}
     title = " ".join(texts.get("title", "").split())
@@ -159,7 +167,7 @@ def _parse_yaml(lines: str) -> dict[str, Any] | None:
         node = root(lines)
     except yaml.YAMLError as error:
         try:
-            node = root(_UNQUOTED.sub(quoted, lines))
+            node = root(_ONE_LINE.sub(quoted, lines))
         except yaml.YAMLError:
             if not _NAME_FIRST.match(lines):
                 return None

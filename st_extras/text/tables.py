@@ -6,7 +6,6 @@ import csv
 import logging
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -447,13 +446,14 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
 
     number = 0
     try:
-        with ParquetFile(path, buffer_size=2**20) as file:
-            if twice := [name for name, times in Counter(file.schema_arrow.names).items() if times > 1]:
-                raise ValueError(f"{path}: its columns must have different names, got {twice[0]} twice.")
-            names = []
+        with ParquetFile(path, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
+            names: list[str] = []
             for column in file.schema_arrow:
-                items = str(getattr(column.type, "value_type", ""))
-                if not pyarrow.types.is_nested(column.type) or (with_lists and items in _ARROW_TEXTS):
+                if column.name in names:
+                    raise ValueError(
+                        f"{path}: a table must name each column once, got {column.name} twice: rename one."
+                    )
+                if not pyarrow.types.is_nested(column.type) or (with_lists and _holds_texts(column.type)):
                     names.append(column.name)
                 else:
                     left_out.columns[column.name] = None
@@ -461,32 +461,39 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
             for batch in file.iter_batches(_BATCH, columns=names):
-                for row in _python_rows(batch, left_out):
+                columns = {name: _values(batch.column(name), name, left_out) for name in names}
+                for i in range(batch.num_rows):
                     index = {one["name"]: one["start"] + number * one["step"] for one in ranges}
-                    yield f"{path}, row {number}", row | index
+                    yield f"{path}, row {number}", {name: values[i] for name, values in columns.items()} | index
                     number += 1
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}, row {number}: could not be read ({_reason(error)}).") from error
 
 
-def _python_rows(batch: Any, left_out: LeftOut) -> list[dict[str, Any]]:
-    """Return the rows of a batch of Arrow; dates that Python does not have, or in unknown zones, are None."""
-    from pyarrow import ArrowInvalid
+def _holds_texts(type_: Any) -> bool:
+    """Return whether a nested type of pyarrow is that of a list of texts."""
+    items = getattr(type_, "value_type", None)
+    return str(getattr(items, "value_type", items)) in _ARROW_TEXTS  # of a dictionary: its values
 
-    def python_value(name: str, value: Any) -> Any:
-        try:
-            return value.as_py()
-        except (ArrowInvalid, OverflowError):
-            left_out.columns[name] = None
-            return None
 
+def _values(column: Any, name: str, left_out: LeftOut) -> list[Any]:
+    """Return the values of a column of pyarrow; None for dates that Python does not have."""
+    import pyarrow
+
+    if not pyarrow.types.is_temporal(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    values = [_date(scalar) for scalar in column]
+    if values.count(None) > column.null_count:
+        left_out.columns[name] = None
+    return values
+
+
+def _date(scalar: Any) -> Any:
+    """Return a date or time of pyarrow; None if it is beyond the year 9999 or of a time zone that is not known here."""
     try:
-        return batch.to_pylist()  # type: ignore[no-any-return]
-    except (ArrowInvalid, OverflowError):
-        names = batch.schema.names
-        return [
-            dict(zip(names, map(python_value, names, row), strict=True)) for row in zip(*batch.columns, strict=True)
-        ]
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return None
 
 
 _READERS: dict[str, tuple[Callable[..., Rows], str]] = {

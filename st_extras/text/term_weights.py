@@ -6,7 +6,7 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib.metadata import version
@@ -199,7 +199,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
 
     Raises:
         ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), those
-            of an argument are the same for all documents of every query, but for rounding, or no score of BM25 is above 0 (SQLite's).
+            of an argument are the same for all documents of every query, but for rounding, or no score of BM25 is above
+            0 (SQLite's).
 
     Example:
         >>> import numpy as np
@@ -304,7 +305,7 @@ def search_words(text: str, language: str | None = None, *, singles: bool = Fals
     return found
 
 
-def matching_spans(text: str, words: Container[str], language: str | None = None) -> list[Span]:
+def matching_spans(text: str, words: frozenset[str], language: str | None = None) -> list[Span]:
     """Return where the words of a text stand that are among ``words`` as :class:`BM25` compares them, left to right.
 
     Args:
@@ -312,19 +313,28 @@ def matching_spans(text: str, words: Container[str], language: str | None = None
         words: of :func:`search_words`, with the same ``language``.
         language: see :class:`BM25`.
     """
+    return [
+        (start + first, start + last)
+        for start, end in word_spans(text)
+        for first, last in _matches_in_word(text[start:end], words, language)
+    ]
+
+
+@lru_cache(maxsize=2**16)
+def _matches_in_word(word: str, words: frozenset[str], language: str | None) -> tuple[Span, ...]:
+    """Return where the parts of a word stand that are among ``words``: of "X-ray", "ray"."""
     spans: list[Span] = []
-    for start, end in word_spans(text):
-        for piece in _PIECE.finditer(text, start, end):
-            if piece[1] is None:
-                spans += [piece.span()] if any(word in words for word in search_words(piece[0], language)) else []
-                continue
-            for place in range(*piece.span()):
-                size = next((n for n in (2, 1) if _folded(text[place : min(place + n, piece.end())]) in words), 0)
-                if size and spans and place <= spans[-1][1]:  # pairs share a character
-                    spans[-1] = (spans[-1][0], max(spans[-1][1], place + size))
-                elif size:
-                    spans.append((place, place + size))
-    return spans
+    for piece in _PIECE.finditer(word):
+        if piece[1] is None:
+            spans += [piece.span()] if not words.isdisjoint(search_words(piece[0], language)) else []
+            continue
+        for place in range(*piece.span()):
+            size = next((n for n in (2, 1) if _folded(word[place : min(place + n, piece.end())]) in words), 0)
+            if size and spans and place <= spans[-1][1]:  # pairs share a character
+                spans[-1] = (spans[-1][0], max(spans[-1][1], place + size))
+            elif size:
+                spans.append((place, place + size))
+    return tuple(spans)
 
 
 def word_rules(language: str | None = None) -> str:

@@ -34,6 +34,7 @@ from st_extras.training.checkpoints import (
 )
 from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
 from st_extras.training.loss_state import LossStateCallback
+from st_extras.training.model_card import TrainedCard
 from st_extras.training.processes import launched_rank, refuse_sharding
 from st_extras.training.settings import TrainingSettings, training_record
 from st_extras.training.trainer import DivergenceError, EncoderTrainer, run_trainer, trainer_arguments
@@ -196,6 +197,7 @@ def train_encoder(
             kept = keep_checkpoints(checkpoints, record, resume=resume)
         before, metric = (None, None) if evaluator is None else score_of(evaluator, model)
         args = trainer_arguments(model, loss_module, dataset, evaluator, metric, checkpoints, settings)
+        card = TrainedCard(model, loss_module, evaluator)
         base = {} if evaluator is None else {name: x.to("cpu", copy=True) for name, x in trained_state(model).items()}
         with kept:
             trainer = EncoderTrainer(
@@ -207,6 +209,7 @@ def train_encoder(
                 callbacks=[*callbacks],
                 trained_only=lora is not None,
             )
+            card.leave_out_sentences()
             trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
             LossStateCallback.attach(trainer)
             began = time.perf_counter()
@@ -216,6 +219,7 @@ def train_encoder(
             result = _result(trainer, metric, before, time.perf_counter() - began)
             if result.best_step == 0:
                 model.load_state_dict(base, strict=False)
+            card.keep_scores(trainer, result.best_step)
             merge_adapters()
             if get_world_size() > 1:
                 dist.barrier()  # the others may still be reading the best checkpoint, which goes now

@@ -101,6 +101,18 @@ def test_turned_embeddings_and_equally_near_neighbours_are_no_change(tmp_path):
     assert "Of 6 texts, 0 (0%)" in page(tmp_path)
 
 
+@pytest.mark.parametrize("deviation", [1e-2, 1e-5, 1e-7])
+def test_neighbours_that_lie_close_together_are_told_apart(tmp_path, deviation):
+    """A raw encoder gives all texts about the same embedding."""
+    centre, apart, other = draw(6, seed=9), draw(60, 6), draw(60, 6, seed=1)
+    before, after = ((centre + deviation**0.5 * x).float() for x in (apart, other))
+    near = [[three_nearest(x.double(), row)[0] for row in range(60)] for x in (before, after)]
+    share = write_neighbors(tmp_path, TEXTS, before, after, seed=42)
+    assert share == pytest.approx(sum(old != new for old, new in zip(*near, strict=True)) / 60)
+    rounded = before * (1 + 1e-7 * draw(60, 6, seed=2)).float()
+    assert write_neighbors(tmp_path, TEXTS, before, rounded, seed=42) < 0.1
+
+
 HOSTILE = [
     "a | b || c",
     "a \\| b \\",

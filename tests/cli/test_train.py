@@ -117,6 +117,12 @@ class MyLoss(torch.nn.Module):
 """
 
 
+def test_the_card_names_the_files(run):
+    code, _, err = run("train", "simcse", "ENC", "TEXT", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet")
+    assert code == 0, err
+    assert "on the text.txt dataset" in Path("out", "README.md").read_text(encoding="utf8")
+
+
 def test_a_loss_of_ones_own(run):
     """A file where the command is run; console scripts do not look there by themselves."""
     Path("my_losses.py").write_text(OWN)

@@ -304,19 +304,38 @@ def test_further_columns_of_parquet_and_data_sets_are_metadata(tmp_path, caplog,
     ]
 
 
-def test_dates_that_python_does_not_have_are_left_out(tmp_path, caplog):
-    """DuckDB and PostgreSQL write "infinity", and zones may be unknown where the file is read."""
-    far = [0, 10**13]  # seconds
-    table = {"id": ["a", "b"], "text": ["one", "two"], "until": pa.array(far, pa.timestamp("s")), "n": [1, 2]}
-    pq.write_table(pa.table(table | {"at": pa.array(far, pa.timestamp("s", "No/Where"))}), tmp_path / "a.parquet")
-    assert [(one.text, one.metadata) for one in read_documents(tmp_path / "a.parquet")] == [
-        ("one", {"until": datetime(1970, 1, 1), "n": 1}),
-        ("two", {"n": 2}),
-    ]
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith("truth values and dates alone: at, until.") or caplog.messages[0].endswith(
-        "truth values and dates alone: until, at."
-    )
+def test_dates_that_python_does_not_have_are_left_out_and_named(tmp_path, caplog):
+    times = pa.array([10**13, 0, None], pa.timestamp("s"))
+    columns = {"text": ["one", "two", "three"], "far": times, "day": pa.array([10**8, 0, None], pa.date32())}
+    zone = {"nowhere": pa.array([0, None, 0], pa.timestamp("s", "Nowhere/City"))}
+    pq.write_table(pa.table(columns | zone), tmp_path / "a.parquet")
+    assert [one.metadata for one in read_documents(tmp_path)] == [
+        {}, {"far": datetime(1970, 1, 1), "day": date(1970, 1, 1)}, {}
+    ]  # fmt: skip
+    assert [message.partition("alone: ")[2] for message in caplog.messages] == ["far, day, nowhere."]
+    assert read_sentences(tmp_path) == ["one", "two", "three"]
+
+
+def test_dates_in_the_old_form_of_spark_keep_their_years(tmp_path):
+    table = pa.table({"text": ["one"], "day": pa.array([datetime(1000, 1, 1)])})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert read_documents(tmp_path)[0].metadata == {"day": datetime(1000, 1, 1)}
+
+
+@pytest.mark.parametrize("twice", ["text", "value"])
+def test_a_column_that_stands_twice_in_parquet_is_refused(tmp_path, twice):
+    table = pa.Table.from_arrays([pa.array(["one"]), pa.array(["two"]), pa.array(["x"])], ["text", twice, "value"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    for read in (read_documents, read_sentences):
+        with pytest.raises(ValueError, match=rf"a\.parquet: a table must name each column once, got {twice} twice"):
+            read(tmp_path / "a.parquet")
+
+
+def test_lists_of_categories_and_with_gaps_are_texts(tmp_path, caplog):
+    lists = pa.ListArray.from_arrays([0, 2], pa.array(["lost", "stolen"]).dictionary_encode())
+    pq.write_table(pa.table({"text": ["one"], "tags": lists, "gaps": [["a", None]]}), tmp_path / "a.parquet")
+    assert read_documents(tmp_path)[0].metadata == {"tags": "lost, stolen", "gaps": "a"}
+    assert not caplog.messages
 
 
 def test_lists_are_not_read_where_sentences_are(tmp_path, monkeypatch):

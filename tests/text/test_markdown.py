@@ -45,6 +45,9 @@ def title_and_text(path):
         ("## What is E42? {#e42 .note}\nAn error.\n", "What is E42?", "An error."),
         ("## What is E42? {: .note data-x=1 } ##\nAn error.\n", "What is E42?", "An error."),
         ("Cards {#cards}\n===\nabout\n", "Cards", "about"),
+        ("## Heading ids {/* #my-id */}\nabout\n", "Heading ids", "about"),
+        ("## Heading ids <!-- #my-id --> ##\nabout\n", "Heading ids", "about"),
+        ("## GET {/* both */} and <!-- in --> between\nabout\n", "GET {/* both */} and <!-- in --> between", "about"),
         # front matter
         ("---\ntitle: Lost cards\n---\nabout\n", "Lost cards", "about"),
         ("\ufeff---  \r\ntitle: Lost cards\r\n---\r\nabout\r\n", "Lost cards", "about"),
@@ -91,6 +94,14 @@ def title_and_text(path):
         ),
         ("---\ntitle: Cards\ndescription: Re: lost cards \r\n---\nabout", "Cards", "about"),
         ("---\ntitle: @home\n---\nabout", "@home", "about"),
+        ("---\ntitle: *Lost* cards\ntags: [a]\n---\nabout", "*Lost* cards", "about"),
+        ("---\ntitle: [Draft] Lost cards\ntags: [\n  a]\n---\nabout", "[Draft] Lost cards", "about"),
+        ("---\ntitle: {{title}} of cards\n---\nabout", "{{title}} of cards", "about"),
+        ('---\ntitle: "Lost" cards\nnote: "two\n  lines"\n---\nabout', '"Lost" cards', "about"),
+        ("---\nLast edited: by: me\ntitle: Cards\n---\nabout", "Cards", "about"),
+        ("\n \n---\ntitle: Cards\n---\nabout", "Cards", "about"),
+        ("\n+++\ntitle = 'Cards'\n+++\nabout", "Cards", "about"),
+        ("\n    # code\n", "", "# code"),
         # no front matter: text
         ("---\njust a rule\n---\nabout", "just a rule", "---\nabout"),
         ("---\n\nPlease note: this\n\n- is: [not\n\n---\n", "", "---\n\nPlease note: this\n\n- is: [not\n\n---"),
@@ -125,7 +136,7 @@ UNREADABLE = {
     "f": "+++\ntitle = Cards\n+++\n",
     "g": '{\n  "title": Cards\n}\n',
     "h": "+++\nnumber = " + "1" * 5000 + "\n+++\n",
-    "i": "---\na: &a [*a]\nb: *c\n---\n",
+    "i": "---\na: &a [*a]\nb: [\n  *c]\n---\n",
 }
 
 

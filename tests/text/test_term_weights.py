@@ -108,6 +108,22 @@ def test_the_weight_of_bm25_is_the_formula_in_a_loop():
     assert bm25_weight_of_blocks([(np.array([[0.5, 0.1]]), np.zeros((1, 2)))]) == 0, "all alike"
 
 
+def test_a_weight_is_no_quotient_of_rounding_errors():
+    """Equal documents have equal scores, but for the last digit of a matrix product."""
+    draw = np.random.default_rng(0)
+    rounded = (0.7 + 6e-8 * draw.integers(0, 2, (3, 61))).astype(np.float32)
+    words = np.full((3, 61), 2.3, dtype=np.float32)
+    assert rounded.std() > 0
+    apart = draw.normal(size=(3, 61)).astype(np.float32)
+    assert [bm25_weight_of_blocks([sides]) for sides in ((rounded, words), (apart, words), (rounded, apart))] == [0] * 3
+    with pytest.raises(ValueError, match=r"^dense_scores must differ"):
+        bm25_weight(rounded, apart)
+    dense = 1 - np.abs(draw.normal(0, 4e-7, (3, 61))).astype(np.float32)  # of a raw encoder
+    assert bm25_weight_of_blocks([(dense, apart)]) == pytest.approx(
+        0.2 * dense.std(axis=1, dtype=float).mean(), rel=0.2
+    )
+
+
 SCORES = np.array([[0.1, 0.2], [0.3, 0.5]])
 
 
