@@ -27,12 +27,8 @@ from st_extras.checks import (
 )
 from st_extras.encoders.fingerprint import embedding_difference
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
-<<<<<<< HEAD
-from st_extras.encoders.prompts import Role, encode_as
-from st_extras.encoders.structure import warn_if_poorly_read
-=======
 from st_extras.encoders.prompts import encode_as
->>>>>>> main
+from st_extras.encoders.structure import warn_if_poorly_read
 from st_extras.files import whole_file
 from st_extras.functional import row_blocks
 from st_extras.ranking import (
