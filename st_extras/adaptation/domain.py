@@ -157,7 +157,8 @@ def adapt(
         refined = model
         if choice.name is not None:
             result = next(one for one in scores.results if one.name == choice.name)
-            points = expected_points(result.gain, summary.used) if dev is None else None
+            measured = dev is None and sample.poorly_read is None  # no encoder was, on text that it hardly reads
+            points = expected_points(result.gain, summary.used) if measured else None
             candidate = scores.candidates[choice.name]
             refined = add_linear(
                 model,

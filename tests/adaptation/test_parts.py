@@ -277,3 +277,8 @@ def test_a_report_is_valid_json_whatever_was_measured():
     written = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert [written["candidates"][0][name] for name in ("gain", "low", "high")] == [None] * 3
     assert (written["details"]["mean_cosine"], written["details"]["max_general_loss"]) == (None, None)
+
+
+def test_text_without_spaces_counts_characters():
+    assert Sample([], 0).summary(2, ["我们喜欢苹果", "很好"]).mean_words == 4.0
+    assert Sample([], 0).summary(2, ["a lost card", "the end"]).mean_words == 2.5
