@@ -240,11 +240,11 @@ def test_settings_reach_the_index_that_follows(run, tmp_path, monkeypatch):
     assert run(*words)[0] == 0
     write(tmp_path / "mine.txt", "a cat\nthe mat\nan old dog\n")
     recorder = Recorder(monkeypatch)
-    recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.hybrid:HybridSearch._embed")
+    recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.encoder:SearchEncoder.embed")
     code, _, err = run(*words, "--quiet")
     assert code == 0, err
     assert recorder.one("HybridSearch.update")["show_progress_bar"] is False
-    assert {call["self"]._batch_size for call in recorder.calls["HybridSearch._embed"]} == {5}
+    assert {call["self"].batch_size for call in recorder.calls["SearchEncoder.embed"]} == {5}
 
 
 def test_a_file_that_is_no_index_is_refused_before_anything_is_read(run, folder, tmp_path, monkeypatch):
