@@ -32,7 +32,7 @@ PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-
 DtypeName = Literal["float32", "bfloat16", "float16"]
 _HEADS = re.compile(r"For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice|ColBERT", re.IGNORECASE)
 """In the names of architectures whose head makes the output; a masked LM's head may be there for pre-training alone."""
-_OF_LAYERS = ("attention_window",)
+_PER_LAYER = ("attention_window",)
 """Settings with an item for each layer, besides those whose name contains "layer"."""
 
 
@@ -311,7 +311,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     del stacks[0][layers:]
     body.cut_in_memory = True  # until it is saved and loaded: its checkpoint has all layers
     for name, value in list(vars(config).items()):  # settings of each layer, such as layer_types
-        if (name in _OF_LAYERS or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
+        if (name in _PER_LAYER or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
             setattr(config, name, value[:layers])
 
 

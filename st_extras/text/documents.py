@@ -116,7 +116,7 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
         table = dataset_table(documents, name, columns)
     else:
         table = Table(name, columns, lambda: _rows(documents, name), may_guess_text=True)
-    return _identified([table], "document", require_ids or by_id)[0]
+    return _collect([table], "document", require_ids or by_id)[0]
 
 
 def _rows(documents: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -194,9 +194,9 @@ def _read(
     names: list[str], kind: str, columns: Mapping[str, Column], require_ids: bool, whole_files: bool = False
 ) -> list[Document]:
     tables = [table for name in names for table in open_tables(name, columns, whole_files=whole_files)]
-    read, have_ids = _identified(tables, kind, require_ids, of_files=True)
-    found = [document for document in read if document.title or not is_blank(document.text)]
-    if not found:
+    read, have_ids = _collect(tables, kind, require_ids, from_files=True)
+    documents = [document for document in read if document.title or not is_blank(document.text)]
+    if not documents:
         raise ValueError(f"{', '.join(map(repr, names)) or 'sources'} holds no {kind}.")
     text_files = [table.name for table in tables if file_kind(table.name)[0] == ".txt"]
     if kind == "document" and len(text_files) == len(tables) >= _MANY_FILES and not have_ids:
@@ -204,13 +204,15 @@ def _read(
             "Each line of %s, such as %r, is a document, %s in all: whole_files (--whole-files) makes each file one.",
             *(counted(len(tables), "text file"), text_files[0], f"{len(read):,}"),
         )
-    if have_ids and len(found) < len(read):
-        logger.warning("%s: %d without text left out, %d read.", ", ".join(names), len(read) - len(found), len(found))
-    return found
+    if have_ids and len(documents) < len(read):
+        logger.warning(
+            "%s: %d without text left out, %d read.", ", ".join(names), len(read) - len(documents), len(documents)
+        )
+    return documents
 
 
-def _identified(
-    tables: Sequence[Table], kind: str, require_ids: bool, *, of_files: bool = False
+def _collect(
+    tables: Sequence[Table], kind: str, require_ids: bool, *, from_files: bool = False
 ) -> tuple[list[Document], bool]:
     """Return documents or queries, and whether they have ids, without which they are numbered from 0.
 
@@ -218,13 +220,13 @@ def _identified(
         tables: with the columns text, title and id.
         kind: "document" or "query", for messages.
         require_ids: refuse rows without ids.
-        of_files: their ids become text, and their texts are stripped.
+        from_files: their ids become text, and their texts are stripped.
 
     Raises:
         ValueError: if an id stands twice, or is missing where others have one, or an id, a text or a title is not
             allowed; the message begins with its place.
     """
-    found: list[Document] = []
+    documents: list[Document] = []
     known: set[int | str] = set()
     dropped: dict[str, None] = {}  # fields of metadata, in their order
     have_ids = require_ids
@@ -234,27 +236,27 @@ def _identified(
         if number == 0:
             have_ids = require_ids or key is not None
         if have_ids and "id" in row:  # an empty cell is refused
-            identity = text_id(key, where, kind).strip() if of_files else check_id(key, where, kind)
+            document_id = text_id(key, where, kind).strip() if from_files else check_id(key, where, kind)
         elif have_ids or key is not None:
             usual = ", ".join(table.columns["id"].usual)
             none = "" if require_ids else ", or none of them"
             raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}{none}.")
         else:
-            identity = str(number) if of_files else number
+            document_id = str(number) if from_files else number
         title, text = title_and_text(row, where)
-        if of_files:
+        if from_files:
             text = text.strip()
-        if identity in known:
-            raise ValueError(f"{where}: the id {shown(identity)} stands twice.")
-        known.add(identity)
+        if document_id in known:
+            raise ValueError(f"{where}: the id {shown(document_id)} stands twice.")
+        known.add(document_id)
         others = row["others"]
-        if of_files:  # pandas writes a column of row numbers without a name
+        if from_files:  # pandas writes a column of row numbers without a name
             others = {name: value for name, value in others.items() if str(name).strip()}
         metadata, dropped_here = as_metadata(others, where)
-        if of_files:  # an empty cell
+        if from_files:  # an empty cell
             metadata = {name: value for name, value in metadata.items() if value != "" and not str(value).isspace()}
         dropped |= dict.fromkeys(dropped_here)
-        found.append(Document(identity, title, text, metadata))
+        documents.append(Document(document_id, title, text, metadata))
     warn_of_faults(tables)
     dropped = {name: None for table in tables for name in table.left_out.columns} | dropped
     if dropped and kind == "document":
@@ -263,7 +265,7 @@ def _identified(
             ", ".join(dict.fromkeys(table.name for table in tables)),
             ", ".join(dropped),
         )
-    return found, have_ids
+    return documents, have_ids
 
 
 def as_metadata(fields: Mapping[Any, Any], where: str) -> tuple[dict[str, Scalar], list[str]]:

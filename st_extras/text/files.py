@@ -85,10 +85,10 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
     with (_OPENERS[packed] if packed else open)(path, "rb") as binary:
         try:
             start = binary.peek(8192)
-            found = next((other for first, other in _OTHER_FILES.items() if start.startswith(first)), None)
-            found = "a tar archive: unpack it" if start[257:262] == b"ustar" else found
-            if found is not None:
-                raise ValueError(f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {found}.")
+            other_kind = next((kind for first, kind in _OTHER_FILES.items() if start.startswith(first)), None)
+            other_kind = "a tar archive: unpack it" if start[257:262] == b"ustar" else other_kind
+            if other_kind is not None:
+                raise ValueError(f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {other_kind}.")
             newline = "" if b"\r" in start and b"\n" not in start else "\n"  # lines end at \r where there is no \n
             is_utf_16 = start.startswith(_UTF_16)
             encoding, errors = ("utf-16", "strict") if is_utf_16 else ("utf-8-sig", "surrogateescape")

@@ -1,8 +1,8 @@
 """Markdown files: their front matter, their title, and the text without both.
 
 Headings are found by markdown-it-py. The values of front matter are read by PyYAML, tomllib and json, which
-``datasets`` and Python bring; python-frontmatter finds blocks as here, but reads TOML by a package that is no longer
-kept up, loses how an id was written (``007``), and takes text between two rules for front matter.
+``datasets`` and Python bring; python-frontmatter finds blocks as here, but reads TOML by a package that nobody keeps
+up, loses how an id was written (``007``), and takes text between two rules for front matter.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,10 +22,11 @@ from st_extras.text.files import has_lone_surrogate
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-_YAML = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_TOML = re.compile(r"\+\+\+[ \t]*\n(.*?)^\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_JSON = re.compile(r"(\{[ \t]*\n.*?^\})[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)  # where it is malformed
-_NAME_FIRST = re.compile(r"""\n(?![ \t]*\n)(?:[ \t]*(?:\#.*)?\n)*["']?\w[^\n:]*:(?:\s|\Z)""")
+_FENCED = re.compile(  # YAML or TOML, after blank lines
+    r"(?:[ \t]*\n)*(---|\+\+\+)[ \t]*(\n(?:.*?\n)??)(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL
+)
+_BRACES = re.compile(r"\s*(\{[ \t]*\n.*?^\})[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)  # JSON that is malformed
+_NAME_FIRST = re.compile(r"""(?:\#\n)*\n(?![ \t]*\n)(?:[ \t]*(?:\#.*)?\n)*["']?\w[^\n:]*:(?:\s|\Z)""")
 _ONE_LINE = re.compile(  # a value that ends on its line: in quotes or brackets, they are closed
     r"""^([\w-][\w -]*:)[ \t]+((?:[^\s"'|>\[{#]|(["']).*\3|\[.*\]|\{.*\}).*?)[ \t]*$""", re.MULTILINE
 )
@@ -32,7 +34,6 @@ _ATTRIBUTES = re.compile(  # {#id .class key=value} after a heading, or a commen
     r"[ \t]+(?:\{:?[ \t]*[#.][\w:.-]+(?:[ \t]+(?:[#.][\w:.-]+|[\w-]+=[^\s{}]+))*[ \t]*\}"
     r"|\{/\*(?:(?!\*/).)*\*/\}|<!--(?:(?!-->).)*-->)$"
 )
-_BLANK_LINES = re.compile(r"(?:[ \t]*\n)+")
 _FIRST_LINES = 60  # among which most pages have their first heading: the rest need not be parsed
 
 
@@ -55,7 +56,7 @@ class Page(NamedTuple):
     fault: str
 
 
-class _FrontMatterError(Exception):
+class _FrontMatterError(ValueError):
     """Front matter that cannot be read; the message says why, on one line."""
 
 
@@ -66,8 +67,6 @@ def parse_markdown(content: str) -> Page:
     that ends its line. A colon in a value of YAML needs no quotes. Front matter that cannot be read is left out.
     """
     content = content.replace("\r\n", "\n").replace("\r", "\n")
-    if blank := _BLANK_LINES.match(content):
-        content = content[blank.end() :]
     fields, body, fault = _read_front_matter(content)
     texts = {name.casefold(): _as_text(fields.pop(name)) for name in [*fields] if name.casefold() in ("id", "title")}
     title = " ".join(texts.get("title", "").split())
@@ -87,50 +86,38 @@ def _as_text(value: Any) -> str:
 
 def _read_front_matter(content: str) -> tuple[dict[str, Any], str, str]:
     """Return the fields of the front matter, what follows it, and why it could not be read, "" if it could."""
-    block, body = _split_front_matter(content)
+    sign, lines, body = _split_front_matter(content)
+    parsers: dict[str, Callable[[str], Any]] = {"---": _parse_yaml, "+++": _parse_toml, "{": json.loads}
     try:
-        fields = _parse_front_matter(block)
-    except _FrontMatterError as error:
-        return {}, body, str(error)
+        fields = parsers[sign](lines) if sign else None
+        for name, value in (fields or {}).items():
+            texts = value if isinstance(value, list) else [value]
+            if any(has_lone_surrogate(text) for text in (name, *texts) if isinstance(text, str)):
+                raise _FrontMatterError(f"{shown(name)} holds a lone surrogate")
+    except RecursionError:
+        return {}, body, "nested too deeply"
+    except ValueError as error:  # of json and tomllib, too
+        return {}, body, " ".join(str(error).split())
     return ({}, content, "") if fields is None else (fields, body, "")
 
 
-def _split_front_matter(content: str) -> tuple[str, str]:
-    """Return what may be front matter, with the sign that opens it, and what follows it; "" without any."""
-    for pattern in (_YAML, _TOML):
-        if found := pattern.match(content):
-            return content[: found.end(1)], content[found.end() :]
-    if content.startswith("{"):
-        try:
-            _, end = json.JSONDecoder().raw_decode(content)
-        except (ValueError, RecursionError):
-            found = _JSON.match(content)
-            return (found[1], content[found.end() :]) if found else ("", content)
-        first, _, body = content[end:].partition("\n")
-        return (content[:end], body) if not first.strip() else ("", content)
-    return "", content
+def _split_front_matter(content: str) -> tuple[str, str, str]:
+    """Return the sign that opens what may be front matter, that itself, and what follows; "" for each without any.
 
-
-def _parse_front_matter(block: str) -> dict[str, Any] | None:
-    """Return the fields of front matter; None if it is text.
-
-    Raises:
-        _FrontMatterError: if it cannot be read.
+    Its lines keep their numbers: it begins with the end of the line of that sign, and a comment for each line above.
     """
-    if not block:
-        return None
-    sign, lines = block[:3], block[block.find("\n") :]  # so that lines are numbered as in the file
-    try:
-        fields = _parse_yaml(lines) if sign == "---" else _parse_toml(lines) if sign == "+++" else json.loads(block)
-    except RecursionError:
-        raise _FrontMatterError("nested too deeply") from None
-    except ValueError as error:  # of json and tomllib
-        raise _FrontMatterError(" ".join(str(error).split())) from None
-    for name, value in (fields or {}).items():
-        texts = value if isinstance(value, list) else [value]
-        if any(has_lone_surrogate(text) for text in (name, *texts) if isinstance(text, str)):
-            raise _FrontMatterError(f"{shown(name)} holds a lone surrogate")
-    return fields
+    if block := _FENCED.match(content):
+        return block[1], "#\n" * content.count("\n", 0, block.start(2)) + block[2], content[block.end() :]
+    if content.lstrip().startswith("{"):
+        start = len(content) - len(content.lstrip())
+        try:
+            _, end = json.JSONDecoder().raw_decode(content, start)
+        except (ValueError, RecursionError):
+            block = _BRACES.match(content)
+            return ("{", content[: block.end(1)], content[block.end() :]) if block else ("", "", "")
+        first, _, body = content[end:].partition("\n")
+        return ("{", content[:end], body) if not first.strip() else ("", "", "")
+    return "", "", ""
 
 
 def _parse_toml(lines: str) -> dict[str, Any]:
@@ -181,9 +168,9 @@ def _parse_yaml(lines: str) -> dict[str, Any] | None:
     fields = {}
     for name, value in node.value:
         if isinstance(name, yaml.ScalarNode):
-            is_written = name.value.casefold() in ("id", "title") and isinstance(value, yaml.ScalarNode)
             plain = _plain_value(value)
-            fields[name.value] = value.value if is_written and plain is not None else plain
+            as_written = name.value.casefold() in ("id", "title") and isinstance(value, yaml.ScalarNode)
+            fields[name.value] = value.value if as_written and plain is not None else plain
     return fields or None
 
 

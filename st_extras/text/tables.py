@@ -68,8 +68,8 @@ class Column:
         """Return the names of a table's columns that it may be, best first."""
         real = {name: name for name in names}
         real = {str(name).strip().casefold(): name for name in reversed([*real])} | real
-        found = (real.get(name, real.get(name.casefold())) for name in self.names)
-        return [name for name in found if name is not None]
+        matching = (real.get(name, real.get(name.casefold())) for name in self.names)
+        return [name for name in matching if name is not None]
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ class Table:
         size = sum(1 for name in row if str(name).strip())
         chosen = dict[str, str]()
         for key, column in self.columns.items():
-            found = [name for name in column.found_in(row) if name not in chosen.values()]
-            if not found and not chosen and column.given is None and self.may_guess_text and len(strings) == 1:
-                found = strings
-            if found:
-                chosen[key] = found[0]
+            candidates = [name for name in column.found_in(row) if name not in chosen.values()]
+            if not candidates and not chosen and column.given is None and self.may_guess_text and len(strings) == 1:
+                candidates = strings
+            if candidates:
+                chosen[key] = candidates[0]
             elif size > column.optional_up_to:
                 remedy = f"; {column.remedy}" if column.remedy else ""
                 wanted = " or ".join(column.names)
@@ -229,7 +229,7 @@ def open_tables(name: str, columns: Mapping[str, Column], *, whole_files: bool =
     if has_magic(name) and "://" not in name:
         return [open_file(file, columns, other) for file in files_of_pattern(name)]
     check_no_missing_file(name)
-    return [_of_hub(name, columns)]
+    return [_hub_table(name, columns)]
 
 
 def check_no_missing_file(name: str) -> None:
@@ -426,17 +426,17 @@ def _has_quoted_fields(path: str | PathLike[str]) -> bool:
 
     They enclose fields if all rows can be read so and it matters: a field holds a quote, a tab or a line end.
     """
-    width, found = 0, False
+    width, matters = 0, False
     try:
         for _, fields in islice(_records(path, "\t", quoted=True), _SNIFFED):
             width = width or len(fields)
             split = any("\n" in field and "\t" in field for field in fields)  # likely two quotes of two rows
             if len(fields) != width or split:
                 return False
-            found = found or any(sign in field for field in fields for sign in '"\n\t')
+            matters = matters or any(sign in field for field in fields for sign in '"\n\t')
     except ValueError:
         return False
-    return found
+    return matters
 
 
 def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> Rows:
@@ -518,7 +518,7 @@ def _reason(error: Exception) -> str:
 # --- data sets ---
 
 
-def _of_hub(name: str, columns: Mapping[str, Column]) -> Table:
+def _hub_table(name: str, columns: Mapping[str, Column]) -> Table:
     """Return the table of a data set of the Hub: downloaded, or streamed if its name begins with ``hf://``."""
     streamed = "://" in name
     address = name.removeprefix("hf://").removeprefix("datasets/") if streamed else name

@@ -27,6 +27,7 @@ def title_and_text(path):
         ("intro\r\n\r\n## Cards\r\nabout\r\n", "Cards", "intro\n\nabout"),
         ("intro\u2028\x0bon\n\n## Cards\nabout\x85 it\n", "Cards", "intro\u2028\x0bon\n\nabout\x85 it"),
         ("line\n" * 200 + "\n# Cards\nabout\n", "Cards", "line\n" * 200 + "\nabout"),
+        ("# Cards\n" + "line\n" * 200, "Cards", "line\n" * 199 + "line"),
         ("line\n" * 59 + "Cards\n===\nabout\n", "", "line\n" * 59 + "Cards\n===\nabout"),
         ("#\n#hashtag\n####### seven\n\n    # code\n", "", "#\n#hashtag\n####### seven\n\n    # code"),
         ("> # quoted\n\n- # of a list\n\n# Cards\n", "Cards", "> # quoted\n\n- # of a list"),
@@ -138,6 +139,22 @@ UNREADABLE = {
     "h": "+++\nnumber = " + "1" * 5000 + "\n+++\n",
     "i": "---\na: &a [*a]\nb: [\n  *c]\n---\n",
 }
+
+
+@pytest.mark.parametrize(
+    ("front", "reason"),
+    [
+        (UNREADABLE["a"], "line 3: mapping values are not allowed here"),
+        (f"\n \n{UNREADABLE['a']}", "line 5: mapping values are not allowed here"),
+        (f"\n{UNREADABLE['f']}", "Invalid value (at line 3, column 9)"),
+        (f"\n{UNREADABLE['g']}", "Expecting value: line 3 column 12 (char 14)"),
+        (UNREADABLE["d"], "nested too deeply"),
+        (UNREADABLE["c"], "'title' holds a lone surrogate"),
+    ],
+)
+def test_why_front_matter_cannot_be_read_is_named_with_the_line_of_the_file(tmp_path, caplog, front, reason):
+    read_documents(write(tmp_path / "a.md", f"{front}about\n"))
+    assert caplog.messages[0].partition("a.md (")[2] == f"{reason})."
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
