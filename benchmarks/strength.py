@@ -1,9 +1,10 @@
-"""How strong the transform of ``adapt`` should be: each strength on good, raw and damaged encoders.
+"""How strong the transform of ``adapt`` should be, and from how many texts: good, raw and damaged encoders.
 
-A record holds, for an encoder, a domain and a number of fitting texts, the base model and each of ``CANDIDATES``:
-scores by the labels of test texts, Spearman correlation on the packaged pairs of general English and on STS-B test
-(times 100), and the label-free score with its interval on held-out train texts. ``benchmarks/tables/strength.py``
-compares rules of choice on these records; the labels only score here.
+A record holds, for an encoder, a domain, a number of texts and a draw of them, the base model and each of
+``CANDIDATES``: scores by the labels of test texts, Spearman correlation on the packaged pairs of general English and on
+STS-B test (times 100), and the label-free score with its interval, by cross-fitting as in ``adapt``.
+``benchmarks/tables/strength.py`` compares rules of choice on these records; the labels only score here. The records of
+the study "strength" are older: their label-free score is that of 400 to 1,500 texts that were held out of the fit.
 
 The encoders are those of ``benchmarks/domains.py`` and two that a short fine-tuning damaged (:func:`damage`).
 """
@@ -25,14 +26,13 @@ from torch import Tensor
 from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, bfloat16, encoded, encoder, label_figures
 from benchmarks.records import run_once
 from benchmarks.studies import TRANSFORMS, Options, chosen
-from st_extras.adaptation import CANDIDATES
+from st_extras.adaptation.domain import FOLDS, MOST, compute_candidates
 from st_extras.correlation import spearman_of_pairs
 from st_extras.evaluation import LabelFreeComparison, load_labeled_texts
 from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules import pipeline
-from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.modules.linear import Affine
 from st_extras.samples import graded_pairs, graded_spearman
-from st_extras.text.term_weights import character_tfidf
 
 SEED = 42  # of adapt, by default
 PAIRS = 20  # of each label, to damage an encoder with
@@ -95,18 +95,18 @@ def make_damaged(name: str, data: Path) -> None:
 
 
 def sampled(domain: Domain, settings: Mapping[str, Any]) -> Domain:
-    """Return a part of a domain: as many fitting, held-out and test texts as the settings say, and every n-th pair."""
+    """Return a part of a domain: as many train and test texts as the settings say, and every n-th pair (0: none)."""
     count = min(len(domain.test), settings["scored"])
     places = sorted(random.Random(0).sample(range(len(domain.test)), count))
-    half, every = len(domain.grades), settings["pairs_every"]
+    half, every = len(domain.grades), settings["pairs_every"] or len(domain.pairs) + 1
+    first = 0 if settings["pairs_every"] else half
     return dataclasses.replace(
         domain,
+        train=random.Random(0).sample(domain.train, len(domain.train))[: settings["fitted"]],
         test=[domain.test[i] for i in places],
         labels=[domain.labels[i] for i in places],
-        pairs=[*domain.pairs[:half:every], *domain.pairs[half::every]],
-        grades=domain.grades[::every],
-        fitted=settings["fitted"],
-        held_out=settings["held_out"],
+        pairs=[*domain.pairs[first:half:every], *domain.pairs[half + first :: every]],
+        grades=domain.grades[first::every],
     )
 
 
@@ -142,45 +142,66 @@ def embeddings(
     return found
 
 
-def score(name: str, domain: Domain, fitted: int, settings: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """Return the record of an encoder and a domain, with the transforms computed from the first ``fitted`` texts."""
-    numbers = domain.order(0)
-    held_out, fitting = ([domain.train[i] for i in part] for part in (numbers[: domain.kept], numbers[domain.kept :]))
+def score(
+    name: str, domain: Domain, count: int, seed: int, settings: Mapping[str, Any], options: Options
+) -> dict[str, Any]:
+    """Return the record of an encoder and a domain, with the candidates computed from ``count`` of its train texts.
+
+    Args:
+        name: of the encoder.
+        domain: as :func:`sampled` returns it.
+        count: how many train texts, at most.
+        seed: of their draw.
+        settings: of the encoder.
+        options: with the folders.
+    """
     first, second, grades = graded_pairs()
-    parts = {"fit": fitting, "held": held_out, "scored": domain.test}
-    places = {part: f"{domain.name}-{part}" for part in parts}
-    texts = {"general": [*first, *second], "stsb": domain.pairs}
-    found = embeddings(name, texts | {places[part]: listed for part, listed in parts.items()}, settings, options)
-    directions = neighbor_directions(found[places["fit"]][:fitted], tfidf=character_tfidf(fitting[:fitted]), seed=SEED)
-    comparison = LabelFreeComparison(held_out, found[places["held"]], seed=SEED)
-    transforms = {TRANSFORMS[one.name].removeprefix("neighbours, "): one.affine(directions) for one in CANDIDATES}
-    rows: dict[str, dict[str, float]] = {}
-    for row, transform in {START: None, **transforms}.items():
-        after = torch.clone if transform is None else transform.apply
-        rows[row] = label_figures(after(found[places["scored"]]), domain.labels)
-        rows[row]["general"] = spearman_of_pairs(after(found["general"]), grades)
-        rows[row]["stsb_test"] = spearman_of_pairs(after(found["stsb"]), domain.grades)
-        if transform is not None:
-            compared = comparison.compare(after(found[places["held"]]))
-            rows[row] |= {key: getattr(compared, key) for key in ("gain", "low", "high")}
-    print(
-        f"{name}, {domain.name}, {fitted}: { ({row: round(one['mean'], 1) for row, one in rows.items()}) }", flush=True
-    )
+    texts = {"general": [*first, *second], f"{domain.name}-train": domain.train, f"{domain.name}-test": domain.test}
+    if domain.pairs:
+        texts["stsb"] = domain.pairs
+    found = embeddings(name, texts, settings, options)
+    rows = random.Random(seed).sample(range(len(domain.train)), min(count, len(domain.train)))
+    drawn, base = [domain.train[row] for row in rows], found[f"{domain.name}-train"][rows]
+    candidates = compute_candidates(drawn, base, folds=FOLDS, seed=SEED)
+    comparison = LabelFreeComparison(drawn[:MOST], base[:MOST], folds=FOLDS, seed=SEED)
+    scores = {START: label_scores_of(found, domain, grades, None)}
+    for one, candidate in candidates.items():
+        compared = comparison.compare(candidate.cross_fitted(base[:MOST]))
+        scores[TRANSFORMS[one].removeprefix("neighbours, ")] = {
+            **label_scores_of(found, domain, grades, candidate.transform),
+            **{key: getattr(compared, key) for key in ("gain", "low", "high")},
+        }
+    means = {row: round(one["mean"], 1) for row, one in scores.items()}
+    print(f"{name}, {domain.name}, {len(rows)}, {seed}: {means}", flush=True)
     return {
         "encoder": name,
         "domain": domain.name,
-        "fitted": min(fitted, len(fitting)),
-        "mean_cosine": mean_cosine(found[places["held"]]),
-        "rows": rows,
+        "fitted": len(rows),
+        "seed": seed,
+        "mean_cosine": mean_cosine(base),
+        "rows": scores,
     }
 
 
+def label_scores_of(
+    found: Mapping[str, Tensor], domain: Domain, grades: Sequence[float], transform: Affine | None
+) -> dict[str, float]:
+    """Return the scores times 100 of a transform (None: of the base model) by labels, on general pairs and on STS-B."""
+    after = torch.clone if transform is None else transform.apply
+    scores = label_figures(after(found[f"{domain.name}-test"]), domain.labels)
+    scores["general"] = spearman_of_pairs(after(found["general"]), grades)
+    if domain.pairs:
+        scores["stsb_test"] = spearman_of_pairs(after(found["stsb"]), domain.grades)
+    return scores
+
+
 def run(study: dict[str, Any], options: Options) -> None:
-    """Score every strength on each encoder and domain; ``fewer``: also with so many fitting texts."""
+    """Score every strength on each encoder and domain, from each number of texts and in each draw of them."""
     for name in chosen(options.encoders, list(study["encoders"]), "--encoders"):
         settings = study["texts"] | study["encoders"][name]
         for domain in chosen(options.sets, DOMAINS, "--sets"):
             texts = sampled(Domain.load(domain, options.data), settings)
-            for fitted in (settings["fitted"], *settings.get("fewer", ())):
-                make = partial(score, name, texts, fitted, settings, options)
-                run_once(study["name"], f"{name}-{domain}-{fitted}", make, root=options.root)
+            for seed in options.seeds or settings.get("seeds", (0,)):
+                for count in (settings["fitted"], *settings.get("fewer", ())):
+                    make = partial(score, name, texts, count, seed, settings, options)
+                    run_once(study["name"], f"{name}-{domain}-{count}-seed{seed}", make, root=options.root)

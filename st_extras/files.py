@@ -13,6 +13,8 @@ import os
 import re
 import shutil
 import threading
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
@@ -20,7 +22,7 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from st_extras.checks import check_bool
 
@@ -225,6 +227,29 @@ def list_files(folder: Path) -> None:
     """Write the names of all files and empty folders of a folder into it: they then count as written by a run."""
     with whole_file(folder / FILES) as partial:
         partial.write_text(json.dumps(sorted(_names(folder) - {FILES, partial.name}), indent=1), encoding="utf8")
+
+
+def why_unreadable(file: Path) -> str | None:
+    """Return why a file of weights, of torch or of JSON is not as it was written; None if nothing shows that.
+
+    An archive of torch has check sums, a file of safetensors its length; nothing in the file is run.
+    """
+    start = b"?"
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(2)
+        if file.suffix in (".pt", ".pth", ".bin") and start != b"\x80\x02":  # how torch before 1.6 began, without sums
+            with zipfile.ZipFile(file) as archive:
+                damaged = archive.testzip()
+            return None if damaged is None else f"{damaged} in it has another check sum"
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="numpy"):
+                pass
+        if file.suffix == ".json":
+            json.loads(file.read_text(encoding="utf8"))
+    except (OSError, ValueError, RecursionError, SafetensorError, zipfile.BadZipFile, zlib.error) as error:
+        return " ".join(str(error).split()).removesuffix(".") if start else "it is empty"
+    return None
 
 
 def listed_files(folder: Path) -> list[str]:

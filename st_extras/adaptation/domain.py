@@ -1,6 +1,7 @@
 """``adapt``: refine an encoder for the text of a domain without labels, or leave it unchanged.
 
-Sample texts, encode them, compute candidates from most of them, score each on the others, choose one, save it.
+Sample texts, encode them, compute candidates from them, score each by cross-fitting (each text by the candidate as
+computed without it), choose one, save it as computed from all texts.
 
 The candidates are linear transforms, those of Locality Preserving Projections, in strengths from slight to whitening:
 see :class:`LinearTransform`. One may be chosen if it is better than the base model, by
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -52,15 +54,19 @@ from st_extras.evaluation.label_metrics import label_scores
 from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.linear import Affine, add_linear
 from st_extras.modules.neighbor_directions import NeighborDirections, TooFewDifferentError, neighbor_directions
+from st_extras.modules.pipeline import ROUNDING
 from st_extras.samples import graded_pairs
 from st_extras.text.corpus import FEWEST_WITH_LETTERS, share_with_letters
 from st_extras.text.term_weights import character_tfidf, near_duplicate_share
 
 METHOD = "Locality Preserving Projections"
 DEV_SCORE = "score on dev, x 100"
-LABEL_FREE_SCORE = "label-free score on held-out texts, no unit"
+LABEL_FREE_SCORE = "label-free score of texts by transforms computed without them, no unit"
 """What a gain measures, with a development set and without."""
-_SAME_COSINE = 0.9999  # mean of two different texts
+FOLDS = 2
+"""Parts of the scored texts: more cost more and choose no better."""
+MOST_OUTSIDE = 4000
+"""Of the texts outside a fold, so many are used: a fit takes time that grows with their square."""
 _NUMBERS = re.compile(r"[\d\s]+")
 
 
@@ -78,13 +84,13 @@ def adapt(
     """Refine an encoder for the text of a domain, without labels, or leave it unchanged; save the result.
 
     Candidates are linear transforms after the encoder, computed from its embeddings of the texts: directions on which a
-    text and its nearest neighbours (by embeddings and words together) agree are kept, the others shrunk. Each candidate
-    is scored on held-out texts. A transform of D x D numbers is saved as a stock ``Dense`` module. To search a
-    collection, use :func:`adapt_search`.
+    text and its nearest neighbours (by embeddings and words together) agree are kept, the others shrunk. What is saved
+    is computed from all texts; for its score, each candidate is computed again without the texts that it is scored on.
+    A transform of D x D numbers is saved as a stock ``Dense`` module. To search a collection, use :func:`adapt_search`.
 
     Args:
         model: the encoder. It is not changed.
-        texts: text of the domain: at least 500 different texts, better several thousand. A stream is read once.
+        texts: text of the domain: at least 200 different texts, better several thousand. A stream is read once.
         output: a new or empty folder, for the model, ``adaptation.json`` (the report) and ``neighbors.md`` (texts with
             their nearest neighbours before and after).
         dev: graded pairs or labelled texts to choose by in place of the label-free score: by Spearman correlation, or
@@ -118,7 +124,7 @@ def adapt(
         ...     options = AdaptationOptions(show_progress_bar=False)
         ...     adapted = adapt(raw_encoder(), sample_sentences()[:50], folder, options=options)
         >>> adapted.reason
-        'Left unchanged: 500 different texts are needed, got 50.'
+        'Left unchanged: 200 different texts are needed, got 50.'
     """
     check_dev(dev)
     check_settings(max_general_loss, strength, threshold)
@@ -127,13 +133,15 @@ def adapt(
         sample = run.sample(texts)
         if isinstance(dev, LabeledTexts):  # candidates are not computed from the texts whose labels choose
             sample = dataclasses.replace(sample, texts=without_labeled(sample.texts, dev.texts))
-        corpus = split_corpus(sample, run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding"))
+        embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding")
+        corpus = usable_corpus(sample, embeddings, model.dtype)
         if strength is not None:
             max_general_loss = math.inf
         elif max_general_loss is None:
             max_general_loss = default_general_loss(corpus.mean_cosine)
 
         scores = score_candidates(run, corpus, dev, max_general_loss)
+        summary = dataclasses.replace(corpus.summary, scored=scores.scored)
         if scores.why_nothing is None:
             choice = choose(scores.results, None if strength is None else STRENGTHS[strength])
         else:
@@ -149,27 +157,28 @@ def adapt(
         refined = model
         if choice.name is not None:
             result = next(one for one in scores.results if one.name == choice.name)
-            points = expected_points(result.gain) if dev is None else None
-            transform = scores.transforms[choice.name]
+            measured = dev is None and sample.poorly_read is None  # no encoder was, on text that it hardly reads
+            points = expected_points(result.gain, summary.used) if measured else None
+            candidate = scores.candidates[choice.name]
             refined = add_linear(
                 model,
-                transform,
+                candidate.transform,
                 method=METHOD,
-                line=card_line(result, len(corpus.fitting), scores.general, points),
+                line=card_line(result, summary, scores.general, points),
                 citation=CITATIONS["he2003locality"],
             )
-            before, after = corpus.held_out_embeddings, transform.apply(corpus.held_out_embeddings)
+            texts, before = corpus.texts[:MOST], corpus.embeddings[:MOST]
+            unseen, folds = candidate.cross_fitted(before), len(candidate.by_fold)
+            after = candidate.transform.apply(before)
             details = dataclasses.replace(
                 details,
                 expected_points=points,
-                changed=write_neighbors(run.folder, corpus.held_out, before, after, seed=run.options.seed),
+                changed=write_neighbors(run.folder, texts, before, unseen, folds=folds, seed=run.options.seed),
                 unrelated_before=unrelated_cosines(before),
                 unrelated_after=unrelated_cosines(after),
                 threshold=None if threshold is None else moved_threshold(threshold, before, after),
             )
-        return run.finish(
-            refined, choice.name, choice.reason, scores.gain_measure, scores.results, corpus.summary, details
-        )
+        return run.finish(refined, choice.name, choice.reason, scores.gain_measure, scores.results, summary, details)
 
 
 # --- settings ---
@@ -213,48 +222,43 @@ def check_dev(dev: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Texts that candidates are computed from, others that they are compared on, and the base model's embeddings.
+    """Texts that candidates are computed from and compared on, and the base model's embeddings.
 
     They are fewer than the sample where encoding stopped at its deadline, or a text has no embedding.
 
     Attributes:
-        held_out: J texts to compare candidates on.
-        fitting: F texts to compute candidates from.
-        held_out_embeddings: (J, D) by the base model, before a Normalize module.
-        fitting_embeddings: (F, D) likewise.
+        texts: N texts.
+        embeddings: (N, D) by the base model, before a Normalize module.
         summary: the texts in numbers.
         mean_cosine: of two different texts, -1 to 1; near 0 for most encoders that were tuned for similarity. None if
             the texts are too few.
         why_not_usable: why nothing can be tried with these texts, in a sentence; None if something can.
     """
 
-    held_out: list[str] = field(repr=False)
-    fitting: list[str] = field(repr=False)
-    held_out_embeddings: Tensor = field(repr=False)
-    fitting_embeddings: Tensor = field(repr=False)
+    texts: list[str] = field(repr=False)
+    embeddings: Tensor = field(repr=False)
     summary: TextSummary
     mean_cosine: float | None
     why_not_usable: str | None
 
 
-def split_corpus(sample: Sample, embeddings: Tensor) -> Corpus:
-    """Hold out the first fifth of the encoded texts, at most 2,000, and find out whether the texts can be used.
+def usable_corpus(sample: Sample, embeddings: Tensor, precision: torch.dtype = torch.float32) -> Corpus:
+    """Leave out texts without an embedding, and find out whether the others can be used.
 
     Args:
         sample: the texts.
-        embeddings: (n, D) finite ones of the first n of them; n is less where the time was over. Texts without an
-            embedding are left out.
+        embeddings: (n, D) finite ones of the first n of them; n is less where the time was over.
+        precision: in which the encoder computed them.
     """
     encoded = len(embeddings)
     texts, embeddings = with_embedding(sample.texts, embeddings)
     if (reason := why_not_enough(encoded, texts)) is not None:
-        return Corpus([], [], embeddings[:0], embeddings[:0], sample.summary(encoded, texts), None, reason)
-    count = min(MOST, len(texts) // 5)
-    held_out, fitting = texts[:count], texts[count:]
-    cosine = mean_cosine(embeddings)
-    reason = "the encoder gives all texts about the same embedding." if cosine > _SAME_COSINE else None
-    summary = sample.summary(encoded, texts, count, near_duplicate_share(held_out))
-    return Corpus(held_out, fitting, embeddings[:count], embeddings[count:], summary, cosine, reason)
+        return Corpus(texts, embeddings, sample.summary(encoded, texts), None, reason)
+    rounding = max(ROUNDING, torch.finfo(precision).eps) * float(embeddings.norm())
+    reason = "the encoder gives all texts the same embedding, but for the rounding of its numbers."
+    alike = float((embeddings - embeddings.mean(dim=0)).norm()) <= rounding
+    summary = sample.summary(encoded, texts, near_duplicate_share(texts[:MOST]))
+    return Corpus(texts, embeddings, summary, mean_cosine(embeddings), reason if alike else None)
 
 
 def why_not_enough(encoded: int, texts: list[str]) -> str | None:
@@ -311,6 +315,55 @@ STRENGTHS = {one.name.partition(" ")[0]: one.name for one in CANDIDATES}
 """Names of the candidates, by what ``strength`` and ``--strength`` call them: "slight", "gentle", and so on."""
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A linear transform of the embeddings, computed from the texts.
+
+    Attributes:
+        transform: computed from all texts: what is saved.
+        by_fold: the same without the texts of each fold in turn, for the score of these texts; empty: labels score.
+    """
+
+    transform: Affine
+    by_fold: tuple[Affine, ...] = ()
+
+    def cross_fitted(self, embeddings: Tensor) -> Tensor:
+        """Return (J, D) embeddings of the J scored texts, each after the transform that was computed without it.
+
+        Without folds: after the transform that was computed from all texts.
+
+        Args:
+            embeddings: (J, D) of the scored texts by the base model, fold after fold.
+        """
+        by_fold = self.by_fold or (self.transform,)
+        parts = embeddings.tensor_split(len(by_fold))
+        return torch.cat([one.apply(part) for one, part in zip(by_fold, parts, strict=True)])
+
+
+def compute_candidates(texts: Sequence[str], embeddings: Tensor, *, folds: int, seed: int) -> dict[str, Candidate]:
+    """Return the candidates by name, the gentlest first.
+
+    Args:
+        texts: N texts, of which the first, at most 2,000, are scored.
+        embeddings: (N, D) by the base model.
+        folds: of the scored texts; each candidate is also computed from at most 4,000 texts outside of each. 0: none.
+        seed: see :func:`~st_extras.modules.neighbor_directions.neighbor_directions`.
+
+    Raises:
+        TooFewDifferentError: a ValueError, if the texts have too few different embeddings.
+    """
+
+    def directions(rows: Tensor) -> NeighborDirections:
+        some = [texts[row] for row in rows.tolist()]
+        return neighbor_directions(embeddings[rows], tfidf=character_tfidf(some), seed=seed)
+
+    rows = torch.arange(len(texts))
+    parts = rows[:MOST].tensor_split(folds) if folds else ()
+    outside = [directions(rows[~torch.isin(rows, part)][:MOST_OUTSIDE]) for part in parts]
+    whole = directions(rows)
+    return {one.name: Candidate(one.affine(whole), tuple(map(one.affine, outside))) for one in CANDIDATES}
+
+
 # --- their scores ---
 
 Score = Callable[[Affine | None], float]
@@ -356,9 +409,10 @@ class DomainScores:
 
     Attributes:
         why_nothing: why nothing was scored, in a sentence; None if something was.
+        scored: how many texts the label-free score was computed on.
         gain_measure: what the gains measure, with its unit.
         results: of the candidates that were tried, the gentlest first.
-        transforms: the candidates, by name.
+        candidates: all that were computed, by name.
         confirmed_share: see :class:`DomainDetails`, as the next ones.
         dev: of the base model.
         general: of the base model.
@@ -366,9 +420,10 @@ class DomainScores:
     """
 
     why_nothing: str | None = None
+    scored: int = 0
     gain_measure: str = ""
     results: list[CandidateResult] = field(default_factory=list)
-    transforms: dict[str, Affine] = field(default_factory=dict, repr=False)
+    candidates: dict[str, Candidate] = field(default_factory=dict, repr=False)
     confirmed_share: float | None = None
     dev: float | None = None
     general: float | None = None
@@ -378,28 +433,28 @@ class DomainScores:
 def score_candidates(
     run: AdaptationRun, corpus: Corpus, dev: STSDataset | LabeledTexts | None, max_general_loss: float
 ) -> DomainScores:
-    """Compute the candidates from the fitting texts, and score them on the held-out texts or the development set.
+    """Compute the candidates, and score them by cross-fitting or on the development set.
 
     Args:
         run: encodes the pairs of general English and the development set.
         corpus: the texts.
-        dev: labels that choose; None: the held-out texts do.
+        dev: labels that choose; None: the label-free score does.
         max_general_loss: how many points a candidate may lose on pairs of general English.
     """
     if corpus.why_not_usable is not None:
         return DomainScores(corpus.why_not_usable)
-    began = time.perf_counter()
-    seed, held_out = run.options.seed, corpus.held_out_embeddings
+    began, seed = time.perf_counter(), run.options.seed
+    folds = FOLDS if dev is None else 0
     try:
-        directions = neighbor_directions(corpus.fitting_embeddings, tfidf=character_tfidf(corpus.fitting), seed=seed)
+        candidates = compute_candidates(corpus.texts, corpus.embeddings, folds=folds, seed=seed)
     except TooFewDifferentError as error:
         return DomainScores(str(error))
-    transforms = {one.name: one.affine(directions) for one in CANDIDATES}
     seconds = time.perf_counter() - began
 
     confirmed_share = base_on_dev = None
     if dev is None:
-        comparison = LabelFreeComparison(corpus.held_out, held_out, seed=seed)
+        scored = corpus.embeddings[:MOST]
+        comparison = LabelFreeComparison(corpus.texts[:MOST], scored, folds=folds, seed=seed)
         confirmed_share = comparison.confirmed_share
         if confirmed_share < LEAST_CONFIRMED:
             return DomainScores(
@@ -408,26 +463,27 @@ def score_candidates(
                 confirmed_share=confirmed_share,
             )
 
-        def gain(transform: Affine) -> Gain:
-            score = comparison.compare(transform.apply(held_out))
+        def gain(candidate: Candidate) -> Gain:
+            score = comparison.compare(candidate.cross_fitted(scored))
             return score.gain, score.low, score.high
     else:
         on_dev = dev_score(dev, run.encode)
         base_on_dev = base = on_dev(None)
 
-        def gain(transform: Affine) -> Gain:
-            return on_dev(transform) - base, None, None
+        def gain(candidate: Candidate) -> Gain:
+            return on_dev(candidate.transform) - base, None, None
 
     on_pairs = general_score(run.encode)
     base_on_pairs = on_pairs(None)
     general = base_on_pairs if base_on_pairs >= SMALLEST_GENERAL_SCORE else None
-    results, not_tried = score_transforms(
-        transforms, gain, on_pairs, general, max_general_loss, may_skip_whitening=dev is None, seconds=seconds
+    results, not_tried = score_each(
+        candidates, gain, on_pairs, general, max_general_loss, may_skip_whitening=dev is None, seconds=seconds
     )
     return DomainScores(
+        scored=len(corpus.texts[:MOST]) if dev is None else 0,
         gain_measure=LABEL_FREE_SCORE if dev is None else DEV_SCORE,
         results=results,
-        transforms=transforms,
+        candidates=candidates,
         confirmed_share=confirmed_share,
         dev=base_on_dev,
         general=general,
@@ -435,9 +491,9 @@ def score_candidates(
     )
 
 
-def score_transforms(
-    transforms: Mapping[str, Affine],
-    gain: Callable[[Affine], Gain],
+def score_each(
+    candidates: Mapping[str, Candidate],
+    gain: Callable[[Candidate], Gain],
     on_pairs: Score,
     general: float | None,
     max_general_loss: float,
@@ -448,7 +504,7 @@ def score_transforms(
     """Score candidates; the last one, whitening, only if the one before it loses little on pairs of general English.
 
     Args:
-        transforms: by name, the gentlest first.
+        candidates: by name, the gentlest first.
         gain: finds how much better one is than the base model.
         on_pairs: the score on pairs of general English.
         general: that of the base model; None where the pairs show nothing for this encoder.
@@ -461,14 +517,14 @@ def score_transforms(
     """
     results: list[CandidateResult] = []
     lost: float | None = None
-    for number, (name, transform) in enumerate(transforms.items(), start=1):
-        if may_skip_whitening and number == len(transforms) and (reason := why_no_whitening(lost, max_general_loss)):
+    for number, (name, candidate) in enumerate(candidates.items(), start=1):
+        if may_skip_whitening and number == len(candidates) and (reason := why_no_whitening(lost, max_general_loss)):
             return results, f"{name}, {reason}"
         began = time.perf_counter()
-        value, low, high = gain(transform)
+        value, low, high = gain(candidate)
         after = lost = None
         if general is not None:
-            after = on_pairs(transform)
+            after = on_pairs(candidate.transform)
             lost = general - after
         result = CandidateResult(name, value, low, high, after)
         reason = why_not_accepted(result, lost, max_general_loss)
@@ -477,16 +533,20 @@ def score_transforms(
     return results, None
 
 
-def card_line(result: CandidateResult, fitting: int, general: float | None, points: tuple[float, float] | None) -> str:
+def card_line(
+    result: CandidateResult, texts: TextSummary, general: float | None, points: tuple[float, float] | None
+) -> str:
     """Return the line of the model card about the chosen candidate.
 
     Args:
         result: the chosen candidate's.
-        fitting: how many texts it was computed from.
+        texts: that it was computed from and scored on.
         general: score of the base model on pairs of general English; None: they show nothing.
         points: between how many points on labelled texts of the domain its gain is expected; None: not known.
     """
-    line = f"* **st-extras adapt**, {result.name}: computed from {fitting:,} unlabelled texts of a domain"
+    line = f"* **st-extras adapt**, {result.name}: computed from {texts.used:,} unlabelled texts of a domain"
+    if texts.scored:
+        line += f", scored on {texts.scored:,} of them by transforms computed without them"
     if points is not None:
         line += f", expected gain on such texts {points[0]:+.1f} to {points[1]:+.1f} points"
     if general is not None and result.general is not None:

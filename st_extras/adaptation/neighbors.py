@@ -18,21 +18,33 @@ SEARCHES = "searches.md"
 _NEAREST = 3
 _EXAMPLES = 20  # texts or queries that are shown
 _LONGEST = 200  # characters of a text that are shown
-_SAME = 1e-6  # cosines that differ by less are equal
+_ROUNDING = (
+    1e-6  # how far an embedding of length 1 may be moved by another batch: its cosines, by this times their sine
+)
+_FOLDS = (
+    "Each text is shown with the change computed without it, and its neighbours are those of the same part of the "
+    "texts; the saved model is computed from all of them."
+)
+_ALL = "The change was computed from these texts among others."
 _ESCAPED = {ord(sign): f"\\{sign}" for sign in "`*_[]<>&~$"} | {ord("|"): "&#124;", ord("\\"): "&#92;"}
 
 
-def write_neighbors(folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, seed: int) -> float:
+def write_neighbors(
+    folder: Path, texts: Sequence[str], before: Tensor, after: Tensor, *, folds: int = 0, seed: int
+) -> float:
     """Write the nearest neighbours of texts before and after a change of their embeddings.
 
     ``neighbors.md`` shows how many of the texts have other neighbours than before, and some of these. Neighbours that
-    are equally near, to 1e-6 of the cosine, count as the same.
+    are equally near, as far as float32 embeddings can tell, count as the same.
 
     Args:
         folder: an existing folder; a file of the same name is replaced.
-        texts: N different texts, 4 to several thousand: the cosines of all pairs are held.
+        texts: N different texts, 4 to several thousand (for each fold): the cosines of all pairs are held.
         before: (N, D) embeddings, D >= 2.
         after: (N, D') embeddings of the same texts, D' >= 2.
+        folds: of how many parts, one after the other as by ``torch.tensor_split``, each has a change that was computed
+            without its texts: neighbours are then those within the part. 0: one change of all texts, which it was
+            computed from.
         seed: of the draw of 20 texts that are shown.
 
     Returns:
@@ -41,13 +53,12 @@ def write_neighbors(folder: Path, texts: Sequence[str], before: Tensor, after: T
     Raises:
         ValueError: if an embedding is zero or not finite.
     """
-    base, end = (check_embeddings(name, x).detach() for name, x in (("before", before), ("after", after)))
-    near_base, near_end = nearest(base), nearest(end)
-    base, end = base.cpu().double(), end.cpu().double()
+    base, end = (check_embeddings(name, x) for name, x in (("before", before), ("after", after)))
+    near_base, near_end = nearest(base, folds), nearest(end, folds)
     changed = _farther(end, near_base, near_end)
     candidates = changed[_NEAREST - 1].nonzero().flatten().tolist()
     shown = sorted(random.Random(seed).sample(candidates, min(_EXAMPLES, len(candidates))))
-    parts = [_summary(len(texts), changed, len(shown))]
+    parts = [_summary(len(texts), changed, len(shown), folds)]
     parts += [_example(texts, row, (base, near_base), (end, near_end)) for row in shown]
     with whole_file(folder / TEXT_FILE) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
@@ -89,10 +100,14 @@ def write_searches(
     return share
 
 
-def nearest(unit: Tensor) -> Tensor:
-    """Return the numbers (N, 3) of the nearest other rows of each of N unit rows; on the CPU."""
-    unit = unit.float()
-    return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(min(_NEAREST, len(unit) - 1), dim=1).indices.cpu()
+def nearest(unit: Tensor, folds: int = 0) -> Tensor:
+    """Return the numbers (N, 3) of the nearest other rows of each of N unit rows in float64, within each fold."""
+    neighbors, first = [], 0
+    for part in unit.tensor_split(folds or 1):
+        cosines = (part @ part.T).fill_diagonal_(-torch.inf)
+        neighbors.append(first + cosines.topk(min(_NEAREST, len(part) - 1), dim=1).indices)
+        first += len(part)
+    return torch.cat(neighbors)
 
 
 def _cosines_to(unit: Tensor, near: Tensor) -> Tensor:
@@ -102,17 +117,18 @@ def _cosines_to(unit: Tensor, near: Tensor) -> Tensor:
 
 def _farther(end: Tensor, near_base: Tensor, near_end: Tensor) -> Tensor:
     """Return (3, N): whether one of the text's k nearest by the base model is no longer among them, for k = 1, 2, 3."""
-    farthest_old = _cosines_to(end, near_base).cummin(dim=1).values
-    return (farthest_old < _cosines_to(end, near_end) - _SAME).T
+    farthest_old, nearest_new = _cosines_to(end, near_base).cummin(dim=1).values, _cosines_to(end, near_end)
+    sines = (1 - nearest_new.square()).clamp_min(0).sqrt()
+    return (farthest_old < nearest_new - _ROUNDING * sines).T
 
 
-def _summary(count: int, changed: Tensor, shown: int) -> str:
+def _summary(count: int, changed: Tensor, shown: int, folds: int) -> str:
     first, three = (int(changed[k - 1].sum()) for k in (1, _NEAREST))
     text = (
         "# Nearest neighbours before and after\n\n"
         f"Of {count} texts, {first} ({first / count:.0%}) have another nearest neighbour than before, and {three} "
-        f"({three / count:.0%}) have others among their three nearest. None of these texts was used to compute the "
-        "change. Other neighbours are not better ones: read some and judge for yourself."
+        f"({three / count:.0%}) have others among their three nearest. {_FOLDS if folds else _ALL} Other neighbours "
+        "are not better ones: read some and judge for yourself."
     )
     if not shown:
         return text

@@ -21,18 +21,20 @@ class TextSummary:
         sampled: different ones of these, at most ``limit``.
         encoded: those of the sample that were encoded before ``minutes`` were over; all without that limit.
         used: those of the encoded ones whose embedding is not zero.
-        held_out: those of the used texts that nothing was computed from; candidates are compared on them. 0 for
-            search, where queries are compared.
-        mean_words: words of a used text, on average.
-        near_duplicates: share of the held-out texts, 0 to 1, that nearly repeat another one; None if not computed.
+        mean_words: words of a used text, on average; characters in scripts without spaces.
+        scored: those of the used texts, at most 2,000, that candidates of :func:`adapt` are compared on: each by a
+            transform that was computed without it. What is saved is computed from all used texts. 0: labels choose,
+            or nothing was compared; also for search, where queries are compared.
+        near_duplicates: share of the used texts, of the first 2,000, 0 to 1, that nearly repeat another one; None if
+            not computed.
     """
 
     read: int
     sampled: int
     encoded: int
     used: int
-    held_out: int
     mean_words: float
+    scored: int = 0
     near_duplicates: float | None = None
 
 
@@ -79,15 +81,17 @@ class DomainDetails:
             it is below 30, where they show nothing.
         dev: score times 100 of the base model on ``dev``.
         mean_cosine: of two different texts, -1 to 1.
-        confirmed_share: share of the held-out texts, 0 to 1, that have a confirmed neighbour: see
+        confirmed_share: share of the scored texts, 0 to 1, that have a confirmed neighbour: see
             :class:`~st_extras.evaluation.LabelFreeComparison`.
         not_tried: which candidate was left out and why; None: all were tried.
         expected_points: between how many points the label-free gain of the chosen candidate lies by labels, in the mean
             of 1-NN accuracy, V-measure and MAP@R times 100: see
-            :func:`~st_extras.adaptation.choice.expected_points`. None also with ``dev``.
-        changed: share of the held-out texts, 0 to 1, with another nearest neighbour than before.
+            :func:`~st_extras.adaptation.choice.expected_points`. None also with ``dev``, of fewer than 500 texts, or if
+            the encoder hardly reads them.
+        changed: share of texts, 0 to 1, with another nearest neighbour than before: of the scored texts, by transforms
+            computed without them; with ``dev``, of the first 2,000, by the chosen one.
         unrelated_before: number n -> the cosine that one in n pairs of texts exceeds by the base model, with its 95 %
-            interval: see :func:`~st_extras.evaluation.geometry.unrelated_cosines`.
+            interval, of the first 2,000 used texts: see :func:`~st_extras.evaluation.geometry.unrelated_cosines`.
         unrelated_after: the same by the chosen candidate.
         threshold: where ``threshold`` has to move for as many pairs to lie above it.
     """

@@ -53,6 +53,7 @@ def adapt_search(
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
+    whole_files: options.WholeFiles = False,
     query_column: options.QueryColumn = None,
     limit: options.Limit = 12_000,
     minutes: options.Minutes = None,
@@ -79,7 +80,7 @@ def adapt_search(
         options.refuse_unread(context, "needs --queries", "query_column")
     options.refuse_refined(encoder)
     judged: Any = None if retrieval is None else evaluation.load_retrieval(retrieval)
-    texts: Any = stream_sentences(documents, column=column)
+    texts: Any = stream_sentences(documents, column=column, whole_files=whole_files)
     wanted = options.read_given_queries(queries, documents, query_column)
 
     from st_extras import adaptation  # below: torch, which takes seconds
@@ -133,7 +134,9 @@ def adapt_search(
         print_line("Hybrid search: the search finds its weight of BM25, as not all documents were used here.")
     given = {"--column": column, "--language": language, "--passages": passages}  # with which the weight was found
     more = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-    read = [documents[0] if len(documents) == 1 else "DOCUMENTS", *more]
+    more += ["--whole-files"] if whole_files else []
+    more += [word for source in documents[1:] for word in ("--documents", source)]
+    read = [documents[0], *more]
     where = shlex.join([str(output), *read])
     by = "" if weight is None else f" --bm25-weight {weight:.4g}"  # without it, search finds the one of all documents
     print_line(f'st-extras search {where} "your query"{by}')

@@ -7,14 +7,14 @@ import io
 import logging
 import os
 import sys
+import traceback
 from typing import Any
 
 import typer
-from safetensors import SafetensorError
 
 from st_extras.cli.adapt import adapt
 from st_extras.cli.adapt_search import adapt_search
-from st_extras.cli.console import one_line, print_error, speaks
+from st_extras.cli.console import DEBUG, one_line, print_error, speaks
 from st_extras.cli.demo import demo
 from st_extras.cli.evaluate import evaluate
 from st_extras.cli.options import Command
@@ -24,9 +24,6 @@ from st_extras.cli.train import train
 WRONG_REQUEST = 2
 FAILED_RUN = 1
 INTERRUPTED = 130
-
-FAILURES = (ValueError, ImportError, OSError, OverflowError, MemoryError, RuntimeError, SafetensorError)
-"""What a user, their files or their machine can cause; any other exception is a fault of the program."""
 
 _WRONG_LINE: Any = typer.BadParameter.__base__  # click's UsageError, wherever this version of typer has click
 _WRONG_PATH = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
@@ -47,7 +44,8 @@ for command in (demo, adapt, adapt_search, search, evaluate, train):
 def main() -> None:
     """Run the command line. What goes wrong ends in one line on stderr.
 
-    The exit code is then 2 for a wrong request, 1 for a run that failed and 130 for one that was interrupted.
+    The exit code is then 2 for a wrong request, 1 for a run that failed and 130 for one that was interrupted. With
+    ST_EXTRAS_DEBUG=1 in the environment, the traceback comes before the line.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # a report must not fail after the work was done
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -63,8 +61,10 @@ def main() -> None:
         code = INTERRUPTED
     except _WRONG_LINE as error:
         code, message = WRONG_REQUEST, _about_the_line(error)
-    except FAILURES as error:
+    except Exception as error:
         code, message = exit_code(error), one_line(error)
+        if os.environ.get(DEBUG, "0") != "0":
+            traceback.print_exception(error)
     if code == INTERRUPTED:  # also where typer has caught it
         message = "Interrupted."  # a run that can be resumed has logged so
     if message and (code == FAILED_RUN or speaks()):  # a run may fail in one process alone
@@ -82,7 +82,7 @@ def _about_the_line(error: Any) -> str:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of a command that ended in ``error``, one of FAILURES."""
+    """Return the exit code of a command that ended in ``error``."""
     if isinstance(error, OSError):
         return WRONG_REQUEST if isinstance(error, _WRONG_PATH) or error.errno in _WRONG_NAME else FAILED_RUN
     if isinstance(error, ValueError):

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from safetensors import SafetensorError
 
 if TYPE_CHECKING:
     from st_extras.evaluation.geometry import MovedThreshold
 
 _WIDTH_OF_FILES = 160
-_NOT_OURS = (UnicodeError, json.JSONDecodeError, OverflowError, MemoryError, RuntimeError, SafetensorError)
-"""Errors of other libraries, whose messages are unclear without their type."""
+DEBUG = "ST_EXTRAS_DEBUG"
+"""The environment variable with which the traceback of an error is shown before its line."""
+_EXPLAINED: tuple[type[Exception], ...] = (OSError, ImportError)
+"""Errors that name a file or a package, whoever raised them."""
 
 
 def speaks() -> bool:
@@ -80,14 +81,57 @@ def print_error(message: str) -> None:
         Console(stderr=True).print("Error:", message, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
+class FailedStepError(Exception):
+    """What was being done when code raised an error that does not explain itself, with its type and message."""
+
+    def __init__(self, step: str, error: BaseException) -> None:
+        super().__init__(f"{step} failed: {with_type(error)}; {DEBUG}=1 shows the traceback.")
+
+
+@contextmanager
+def named_step(step: str) -> Iterator[None]:
+    """Let an error in the block say what was being done, unless it explains itself.
+
+    The messages of this package do, and those of the operating system; not what another library or the user's own code
+    raises, nor a fault of this package.
+
+    Args:
+        step: what is done in the block and with which options: "training with --trainer optim=sgd".
+
+    Raises:
+        FailedStepError: for any other error.
+    """
+    try:
+        yield
+    except (*_EXPLAINED, FailedStepError, typer.BadParameter.__base__):  # type: ignore[misc]  # click's UsageError
+        raise
+    except Exception as error:
+        if isinstance(error, ValueError) and raised_here(error):
+            raise
+        raise FailedStepError(step, error) from error
+
+
+def raised_here(error: BaseException) -> bool:
+    """Return whether code of this package raised ``error``, or a function without Python code that it called."""
+    module, trace = "", error.__traceback__
+    while trace is not None:
+        module, trace = str(trace.tb_frame.f_globals.get("__name__")), trace.tb_next
+    return module.partition(".")[0] == "st_extras" and not isinstance(error, UnicodeError | json.JSONDecodeError)
+
+
+def with_type(error: BaseException) -> str:
+    """Return the type of ``error`` and its message, on one line and without a period."""
+    text = " ".join(str(error).split()).removesuffix(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def one_line(error: BaseException) -> str:
-    """Return the message of ``error`` on one line; for an error of another library with its type."""
-    text = str(error)
+    """Return the message of ``error`` on one line; with its type, unless it is this package's or the system's."""
+    text = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror if error.filename is None else f"{error.filename!r}: {error.strerror}"
-    text = " ".join(text.split())
-    if isinstance(error, _NOT_OURS) or not text:
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    elif not raised_here(error) or not text:
+        text = with_type(error)
     return text if text.endswith(".") else f"{text}."
 
 

@@ -7,11 +7,13 @@ import inspect
 import json
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from st_extras.checks import check_choice, counted, shown
-from st_extras.cli.console import print_line
+from st_extras.cli.console import DEBUG, FailedStepError, print_line, raised_here, with_type
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -67,7 +69,8 @@ def loss_settings(objective: str, pairs: Sequence[str]) -> dict[str, Any]:
 
     loss_class = _loss_class(objective)
     arguments = inspect.signature(loss_class).parameters.values()
-    known = [one.name for one in arguments if one.name not in _ELSEWHERE and one.kind != one.VAR_KEYWORD]
+    named = [one.name for one in arguments if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    known = [name for name in named if name not in _ELSEWHERE]
     further = [*_FURTHER.get(objective, ())]
     if issubclass(loss_class, PairLoss):
         further += PairOptions.__annotations__
@@ -139,11 +142,42 @@ def make_loss(
             "warmup_steps": epochs_to_steps(warmup_epochs, len(sentences), batch_size),
         }
         given = parts | given
-    return _loss_class(objective)(model, **given)
+    loss_class = _loss_class(objective)
+    try:
+        return loss_class(model, **given)
+    except Exception as error:
+        if objective in LOSSES or (isinstance(error, ValueError) and raised_here(error)):
+            raise
+        raise ValueError(
+            f"objective must name a class that is made from an encoder and the settings of --set, got {objective!r}: "
+            f"{with_type(error)}; {DEBUG}=1 shows the traceback."
+        ) from error
+
+
+@contextmanager
+def named_loss(objective: str) -> Iterator[None]:
+    """Let an error that a class of the user's own raises in a step of a training name the class.
+
+    Raises:
+        FailedStepError: if it does, also in place of a ValueError.
+    """
+    try:
+        yield
+    except Exception as error:
+        if objective not in LOSSES and _raised_in(error, _loss_class(objective)):
+            raise FailedStepError(f"a step of the loss {objective!r}", error) from error
+        raise
+
+
+def _raised_in(error: Exception, kind: type) -> bool:
+    """Return whether a method of an object of the class ``kind`` raised ``error``, or what it called."""
+    return any(isinstance(frame.f_locals.get("self"), kind) for frame, _ in walk_tb(error.__traceback__))
 
 
 def _loss_class(name: str) -> type[nn.Module]:
     """Return the class of an objective, or the one that module:Class names."""
+    from torch import nn
+
     from st_extras import losses
 
     if name in LOSSES:
@@ -152,10 +186,15 @@ def _loss_class(name: str) -> type[nn.Module]:
     if "" not in sys.path:  # the user's file lies where the command is run
         sys.path.insert(0, "")
     try:
-        found: type[nn.Module] = getattr(importlib.import_module(module), class_name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"objective must name a class that can be imported, got {name!r}: {error}.") from None
-    return found
+        named: Any = getattr(importlib.import_module(module), class_name)
+    except (Exception, SystemExit) as error:  # whatever that file does
+        raise ValueError(
+            f"objective must name a class that can be imported, got {name!r}: {with_type(error)}."
+        ) from error
+    if not isinstance(named, type) or not issubclass(named, nn.Module):
+        kind = "a class of another kind" if isinstance(named, type) else f"an object of type {type(named).__name__}"
+        raise ValueError(f"objective must name a class of torch.nn.Module, got {name!r}, which is {kind}.")
+    return named
 
 
 def _value(text: str) -> Any:

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from st_extras import encoder_names
+from st_extras.cli.console import named_step
 
 TEXT = "Text"
 ENCODER = "Encoder"
@@ -29,7 +30,19 @@ Those of ``evaluate`` also show which options go together: see ``_check_data``.
 
 # ------------------------------------------------------------------------------------------- files in and out
 
-READ = ("encoder", "before", "text", "documents", "queries", "retrieval", "judged", "labeled", "dev", "sts")
+READ = (
+    "encoder",
+    "before",
+    "text",
+    "documents",
+    "more_documents",
+    "queries",
+    "retrieval",
+    "judged",
+    "labeled",
+    "dev",
+    "sts",
+)
 """Parameters that name files, folders or patterns that are read; some may also name what is on the hub."""
 WRITTEN = ("output", "index", "ranks", "folder")
 """Parameters that name a file or folder to write."""
@@ -39,13 +52,16 @@ class Command(TyperCommand):
     """A command that runs only if nothing that it reads would be lost by what it writes."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command.
+        """Run the command; an error that does not explain itself names the command.
 
         Raises:
-            ValueError: if an output is an input, or a folder with an input in it.
+            ValueError: if an output has no name, is an input, or is a folder with an input in it.
         """
         values = [(parameter, ctx.params.get(parameter.name or "")) for parameter in self.params]
-        outputs = [(one, Path(value)) for one, value in values if one.name in WRITTEN and value]
+        outputs = [(one, Path(value)) for one, value in values if one.name in WRITTEN and value is not None]
+        for output, path in outputs:
+            if path == Path():  # of an empty text, such as a variable that is not set
+                raise ValueError(f'{_shown_name(output)} must name what to write, got "" or ".".')
         inputs = [
             (one, name)
             for one, value in values
@@ -59,7 +75,8 @@ class Command(TyperCommand):
                         f"{_shown_name(output)} must not replace what {_shown_name(read)} reads, {name!r}, got "
                         f"{str(path)!r}: write to another place."
                     )
-        return super().invoke(ctx)
+        with named_step(f"st-extras {ctx.info_name}"):  # here: typer would make "Abort." of an EOFError
+            return super().invoke(ctx)
 
 
 def _places(name: str) -> set[Path]:
@@ -98,7 +115,7 @@ def check_replaceable(option: str, path: Path, kind: str, start: bytes) -> None:
 def check_index(path: Path | None) -> None:
     """Refuse a file for ``--index`` that cannot be one; whether an index is whole is checked when it is opened."""
     if path is not None:
-        check_replaceable("--index", path, "an index", b"SQLite format 3\0")
+        check_replaceable("--index", path, "the Parquet file of a search", b"PAR1")
 
 
 def _shown_name(parameter: Any) -> str:
@@ -290,15 +307,19 @@ Labeled = Annotated[
     str | None,
     typer.Option(help="Table of texts and labels.", rich_help_panel=LABELS),
 ]
+WholeFiles = Annotated[
+    bool,
+    typer.Option(
+        "--whole-files", help="Each .txt file is a document; default: each line of it is.", rich_help_panel=TEXT
+    ),
+]
 TextColumn = Annotated[
     str | None, typer.Option(help="--labeled: column of the texts; default: the one with text.", rich_help_panel=LABELS)
 ]
 LabelColumn = Annotated[str, typer.Option(help="--labeled: column of the labels.", rich_help_panel=LABELS)]
 Language = Annotated[
     str | None,
-    typer.Option(
-        help='BM25 by stems and without stop words, such as "english".', callback=known_language, rich_help_panel=SEARCH
-    ),
+    typer.Option(help='BM25 by stems, such as "english".', callback=known_language, rich_help_panel=SEARCH),
 ]
 Passages = Annotated[
     int | None,

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import io
-import itertools
+import re
 import sys
-from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from unicodedata import category
 
 import typer
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from st_extras.checks import counted
+from st_extras.checks import argument_called, counted
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, shows_bars, table_console
 
 if TYPE_CHECKING:
     from st_extras.search import Hit, HybridSearch
-    from st_extras.text.documents import Document
+    from st_extras.text.documents import Document, Scalar
 
 _FEWEST_QUERIES = 20  # of a file, to find the weight from
-_SNIPPET = 300  # characters of a document that JSON shows
-_SHOWN = 20_000  # characters of a document in which matching words are looked for
-_LEAD = 10  # characters shown before the first matching word, where a text is cut at its beginning
 _LONGEST_ID = 24  # characters of an id on a line
-_REORDERING = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))  # Unicode's explicit directions
-_BETWEEN = 13  # columns of the terminal beside the cells of a table
+_BEGINNING = 40  # characters: a text is shown from before its first match, if that comes later
+_LEAD = 10  # characters before it
+_FEW_VALUES = 10  # of a field, in a message
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # also what reorders a line
 
 
 def search(
@@ -50,12 +48,16 @@ def search(
             callback=options.check_text,
         ),
     ] = None,
+    more_documents: Annotated[
+        list[str] | None,
+        typer.Option("--documents", help="More to search, as DOCUMENTS; repeatable.", callback=options.find_texts),
+    ] = None,
     queries: Annotated[str | None, typer.Option(help="File of queries, in place of QUERY.")] = None,
     top_k: Annotated[int, typer.Option(help="How many documents to show for a query.", min=1)] = 10,
     index: Annotated[
         Path | None,
         typer.Option(
-            help="File that keeps what was encoded, such as my-index.sqlite: then only new and changed documents are "
+            help="File that keeps what was encoded, such as my-index.parquet: then only new and changed documents are "
             "encoded."
         ),
     ] = None,
@@ -68,9 +70,17 @@ def search(
     ] = None,
     passages: options.Passages = None,
     language: options.Language = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FIELD=VALUE: search only in documents with this value, such as product=card; repeatable, all must "
+            "hold."
+        ),
+    ] = None,
     query_prompt: options.QueryPrompt = None,
     document_prompt: options.DocumentPrompt = None,
     column: options.Column = None,
+    whole_files: options.WholeFiles = False,
     query_column: options.QueryColumn = None,
     batch_size: options.EncodeBatch = 64,
     quiet: options.Quiet = False,
@@ -79,9 +89,9 @@ def search(
     """Search documents by an encoder and BM25 together: score = encoder + weight x BM25.
 
     A title is read with its text. Of a long document, its best passage counts, and is shown. Words that match are
-    marked, but for "the" and its like. --language needs the extra "search".
+    marked, but for "the" and its like. Further columns of the documents are kept for --where.
 
-    Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index.sqlite
+    Example: st-extras search my-encoder documents.jsonl "how do I block a card" --index my-index.parquet
     """
     from st_extras.text.corpus import is_blank
     from st_extras.text.documents import read_documents, read_queries
@@ -92,26 +102,32 @@ def search(
         options.refuse_unread(context, "needs --queries", "query_column")
     options.check_index(index)
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
-    read = read_documents(documents, column=column)
+    sources = [documents, *(more_documents or ())]
+    read = read_documents(sources, column=column, whole_files=whole_files)
+    among = _among(where or (), read)
     enough = queries is not None and len(set(given)) >= _FEWEST_QUERIES
     unlabelled = given if enough and bm25_weight is None else None  # from which the weight is found
 
     from st_extras.modules import load  # below: torch, which takes seconds
     from st_extras.search import HybridSearch
-    from st_extras.search.index import check_index_path
+    from st_extras.search.parquet_file import check_search_file
 
     if index is not None:
-        check_index_path(index)
+        with argument_called("--index", "path"):
+            check_search_file(index)
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     show_progress_bar = shows_bars(quiet, as_json)
-    if index is not None and index.exists() and index.stat().st_size:
-        found = HybridSearch.open(index, model, batch_size=batch_size)
+    is_new = index is not None and not (index.exists() and index.stat().st_size)
+    if index is not None and not is_new:
+        with argument_called("--index", "path"):
+            found = HybridSearch.open(index, model, batch_size=batch_size)
         _check_made_with(found, index, passages, language)
         _follow(found, read, unlabelled, bm25_weight, show_progress_bar)
+        found.save(index)
     else:
         if unlabelled is None and bm25_weight is None:
-            unlabelled = options.read_given_queries(None, [documents])
+            unlabelled = options.read_given_queries(None, sources)
         found = HybridSearch(
             model,
             read,
@@ -125,7 +141,7 @@ def search(
         if index is not None:
             found.save(index)
     if as_json and given:
-        searches = [_as_json(query, hits, found.language) for query, hits in _find_each(found, given, top_k)]
+        searches = [_as_json(query, hits) for query, hits in _find_each(found, given, top_k, among)]
         print_json({"documents": len(found.ids), "bm25_weight": found.bm25_weight, "searches": searches})
         return
     if not as_json:
@@ -133,13 +149,54 @@ def search(
             f"{counted(len(found.ids), 'document')}. Score: {found.model.similarity_fn_name} + "
             f"{found.bm25_weight:.4g} x BM25."
         )
-    for text, hits in _find_each(found, given or _read_lines(), top_k):
+        if is_new:
+            _print_bound(found)
+    for text, hits in _find_each(found, given or _read_lines(), top_k, among):
         if as_json:
-            print_json(_as_json(text, hits, found.language))
+            print_json(_as_json(text, hits))
         elif is_blank(text):
             print_line("A query without text finds nothing.")
         else:
-            _print_hits(text, hits, found.language)
+            _print_hits(text, hits)
+
+
+def _among(conditions: Iterable[str], documents: Sequence[Document]) -> Callable[[Document], bool] | None:
+    """Return which documents meet all conditions of ``--where``; None without any."""
+    wanted: list[tuple[str, str]] = []
+    fields = {field for document in documents for field in document.metadata} if conditions else set()
+    for condition in conditions:
+        field, sign, value = condition.partition("=")
+        if not sign or field not in fields:
+            named = f"one of the fields {', '.join(sorted(fields))}" if fields else "a field, and there is none"
+            raise ValueError(f"--where must be FIELD=VALUE with {named}, got {condition!r}.")
+        wanted.append((field, value))
+    if not wanted:
+        return None
+
+    def meets_all(document: Document) -> bool:
+        return all(_as_text(document.metadata.get(field)) == value for field, value in wanted)
+
+    for field, value in wanted:
+        values = {_as_text(document.metadata.get(field)) for document in documents}
+        there = sorted(text for text in values if text is not None)
+        if value not in there:
+            shown_values = ", ".join(there[:_FEW_VALUES]) + ", ..." * (len(there) > _FEW_VALUES)
+            print_line(f"--where {field}={value}: no document has this value, but {shown_values}.", to_stderr=True)
+            return meets_all
+    if not any(map(meets_all, documents)):
+        print_line("--where: no document meets all conditions.", to_stderr=True)
+    return meets_all
+
+
+def _as_text(value: Scalar | None) -> str | None:
+    """Return how a value of metadata is written in a condition and in JSON: true, 7, 2025-01-31."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return None if value is None else str(value)
 
 
 def _check_made_with(found: HybridSearch, index: Path, passages: int | None, language: str | None) -> None:
@@ -167,12 +224,21 @@ def _follow(
     if queries is not None and found.weight_source == "given":
         print_line(f"The weight {found.bm25_weight:.4g} of an earlier --bm25-weight stays.", to_stderr=True)
         queries = None
-    same = {document.id: document for document in found.documents} == {document.id: document for document in documents}
-    if same and queries is None and weight in (None, found.bm25_weight):
-        return  # without a change, a file that is write-protected will do
     counts = found.update(documents, queries=queries, bm25_weight=weight, show_progress_bar=show_progress_bar)
-    if not same:
+    if counts.encoded or counts.dropped:
         print_line(str(counts), to_stderr=True)
+
+
+def _print_bound(found: HybridSearch) -> None:
+    """Print above which similarity few unrelated documents lie, if there are enough documents to know."""
+    try:
+        bound = found.unrelated_similarity()
+    except ValueError:  # too few pairs
+        return
+    print_line(
+        f"1 in 1,000 pairs of a query and an unrelated document have a {found.model.similarity_fn_name} above "
+        f"{bound:.3f}: a hit whose dense is below it may be no answer."
+    )
 
 
 def _read_lines() -> Iterator[str]:
@@ -192,90 +258,55 @@ def _read_lines() -> Iterator[str]:
             yield query
 
 
-def _find_each(found: HybridSearch, queries: Iterable[str], top_k: int) -> Iterator[tuple[str, list[Hit]]]:
+def _find_each(
+    found: HybridSearch, queries: Iterable[str], top_k: int, among: Callable[[Document], bool] | None
+) -> Iterator[tuple[str, list[Hit]]]:
     """Yield each query with its hits, best first; queries of a list are encoded together."""
     batches: Iterable[list[str]] = [queries] if isinstance(queries, list) else ([query] for query in queries)
     for batch in batches:
-        yield from zip(batch, found.search(batch, top_k), strict=True)
+        yield from zip(batch, found.search(batch, top_k, among=among), strict=True)
 
 
-def _as_json(query: str, hits: Sequence[Hit], language: str | None) -> dict[str, Any]:
+def _as_json(query: str, hits: Sequence[Hit]) -> dict[str, Any]:
     rows = [
         {
             "rank": rank,
-            "score": round(hit["score"], 6),
             "id": str(hit["corpus_id"]),
-            "title": hit["title"],
-            "snippet": _snippet(hit["text"], query, language),
+            **{key: round(hit[key], 6) for key in ("score", "dense", "bm25")},
+            **{key: hit[key] for key in ("title", "text", "matches")},
+            "metadata": {
+                field: _as_text(value) if isinstance(value, date) else value for field, value in hit["metadata"].items()
+            },
         }
         for rank, hit in enumerate(hits, start=1)
     ]
     return {"query": query, "hits": rows}
 
 
-def _print_hits(query: str, hits: Sequence[Hit], language: str | None) -> None:
+def _print_hits(query: str, hits: Sequence[Hit]) -> None:
     """Print the documents of a query as a table as wide as the terminal: texts are cut, ids go on on the next line."""
     console = table_console()
-    cells = [
-        (str(rank), f"{hit['score']:.4f}", str(hit["corpus_id"]), f"{hit['title']} {hit['text'].strip()}".strip())
-        for rank, hit in enumerate(hits, start=1)
-    ]
-    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(("#", "score", "id"))]
-    widths[2] = min(widths[2], _LONGEST_ID)
-    width = max(1, console.width - sum(widths) - _BETWEEN)
-    table = Table(title=Text(_without_controls(query)), title_justify="left", box=box.SIMPLE_HEAD, expand=True)
-    table.add_column("#", justify="right", width=widths[0])
-    table.add_column("score", justify="right", width=widths[1])
-    table.add_column("id", overflow="fold", width=widths[2])
+    title = Text(_CONTROL.sub(" ", query))
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("id", overflow="fold", max_width=_LONGEST_ID)
     table.add_column("text", no_wrap=True, ratio=1)
-    for rank, score, key, text in cells:
-        shown = _marked(text, query, width, console.is_terminal, language)
-        table.add_row(rank, score, Text(_without_controls(key)), shown)
+    for rank, hit in enumerate(hits, start=1):
+        key = Text(_CONTROL.sub(" ", str(hit["corpus_id"])))
+        table.add_row(str(rank), f"{hit['score']:.4f}", key, _marked(hit, console.is_terminal))
     console.print(table)
 
 
-def _marked(text: str, query: str, width: int, terminal: bool, language: str | None = None) -> Text:
-    """Return the text on one line with the words of the query in bold, in files between asterisks."""
-    line = _without_controls(text[:_SHOWN])
-    start, spans = _best_window(line, query, width, language)
-    shown = Text("…" if start else "")
-    for first, last in spans:
-        shown.append(line[start:first])
-        shown.append(line[first:last] if terminal else f"*{line[first:last]}*", "bold green" if terminal else "")
-        start = last
-    return shown.append(line[start:])
-
-
-def _snippet(text: str, query: str, language: str | None) -> str:
-    """Return the part of a text on one line where most different words of the query stand."""
-    line = _without_controls(text[:_SHOWN])
-    start, _ = _best_window(line, query, _SNIPPET, language)
-    end = start + _SNIPPET
-    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
-
-
-def _best_window(line: str, query: str, width: int, language: str | None) -> tuple[int, list[tuple[int, int]]]:
-    """Return where most different words of the query stand within ``width``, and the words from there on.
-
-    They are those that BM25 matches; English stop words do not count if the query has other words.
-    """
-    from st_extras.text.term_weights import matching_spans, search_words
-    from st_extras.text.words import english_stop_words
-
-    words = {*search_words(query, language)}
-    spans = matching_spans(line, words - english_stop_words() or words, language)
-
-    def words_from(start: int) -> int:
-        inside = itertools.takewhile(lambda span: span[1] <= start + width, spans[bisect(spans, (start, 0)) :])
-        return len({line[first:last].casefold() for first, last in inside})
-
-    lead = min(_LEAD, width // 4)
-    start = max([0, *(max(0, first - lead) for first, _ in spans)], key=words_from)  # of equal ones, the first
-    return start, [span for span in spans if span[0] >= start]
-
-
-def _without_controls(text: str) -> str:
-    """Return the text without line breaks and other control codes, nor those that reorder what follows them."""
-    return " ".join(
-        "".join(" " if category(sign) in ("Cc", "Cs") else sign for sign in text.translate(_REORDERING)).split()
-    )
+def _marked(hit: Hit, terminal: bool) -> Text:
+    """Return title and passage on one line with the words of the query in bold, in files between asterisks."""
+    text = _CONTROL.sub(" ", hit["text"])  # as long as before
+    first = min((begin for begin, _ in hit["matches"]), default=0)
+    start = first - _LEAD if first > _BEGINNING else len(text) - len(text.lstrip())
+    title = _CONTROL.sub(" ", hit["title"])
+    shown = Text(f"{title}{' ' if title else ''}{'…' if first > _BEGINNING else ''}")
+    for begin, end in hit["matches"]:
+        shown.append(text[start:begin])
+        shown.append(text[begin:end] if terminal else f"*{text[begin:end]}*", "bold green" if terminal else "")
+        start = end
+    return shown.append(text[start:])

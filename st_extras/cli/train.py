@@ -13,14 +13,14 @@ import typer
 
 from st_extras.checks import counted, shown
 from st_extras.cli import objectives, options
-from st_extras.cli.console import print_json, print_line, shows_bars, speaks
+from st_extras.cli.console import named_step, print_json, print_line, shows_bars, speaks
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 _GOOD = 70.0
 """On the packaged pairs, Spearman correlation times 100: training on sentences alone mostly harms such an encoder."""
-_OF_TRAIN_ENCODER = ("loss_learning_rate", "patience", "lora")
+_TRAIN_ENCODER_SETTINGS = ("loss_learning_rate", "patience", "lora")
 """Settings of ``--trainer`` that ``train_encoder`` has beside those of the trainer."""
 _ELSEWHERE = {
     "per_device_train_batch_size": "--batch-size",
@@ -141,7 +141,8 @@ def train(
     from st_extras.files import check_output
     from st_extras.text.corpus import stream_sentences
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    context.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
     if speaks():  # of several processes, the first may begin to write before another one looks
         check_output(output, overwrite=overwrite or resume)
     options.check_column(context, text)
@@ -150,7 +151,7 @@ def train(
     pairs = None if dev is None else load_sts(options.dev_name(None, dev), dev)
 
     # What follows imports torch, which takes seconds: a wrong file or column has been named by now.
-    from datasets import disable_progress_bars
+    from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     from st_extras.encoders import load_encoder
     from st_extras.evaluation import STSEvaluator
@@ -162,29 +163,33 @@ def train(
     arguments = trainer_settings(trainer or ())
     sentences = list(stream)
     model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_seq_length)
-    if not shows_bars(quiet, as_json):
+    if not (shows_bars(quiet, as_json) or are_progress_bars_disabled()):
         disable_progress_bars()
+        context.call_on_close(enable_progress_bars)
     rows = objectives.training_rows(objective, settings, model, sentences, seed)
     if not as_json:
         _print_before(sentences, model, chooses=dev is not None)
     model.model_card_data.train_datasets = [{"name": ", ".join(Path(name).name for name in text)}]
-    result = train_encoder(
-        model,
-        lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
-        rows,
-        output,
-        evaluator=None if pairs is None else STSEvaluator([pairs]),
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        max_steps=max_steps,
-        eval_steps=eval_steps,
-        seed=seed,
-        no_duplicates=objective != "paser",
-        resume=resume,
-        overwrite=overwrite,
-        show_progress_bar=shows_bars(quiet, as_json),
-        **arguments,
-    )
+    options_given = [f"--set {pair}" for pair in set_ or ()] + [f"--trainer {pair}" for pair in trainer or ()]
+    step = " and ".join([f"training with objective {objective!r}", *options_given])
+    with named_step(step), objectives.named_loss(objective):
+        result = train_encoder(
+            model,
+            lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
+            rows,
+            output,
+            evaluator=None if pairs is None else STSEvaluator([pairs]),
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            max_steps=max_steps,
+            eval_steps=eval_steps,
+            seed=seed,
+            no_duplicates=objective != "paser",
+            resume=resume,
+            overwrite=overwrite,
+            show_progress_bar=shows_bars(quiet, as_json),
+            **arguments,
+        )
     if as_json:
         report = {"steps": result.steps, "best_step": result.best_step, "curve": result.curve}
         print_json(report | {"output": str(output), "seconds": result.seconds})
@@ -210,13 +215,13 @@ def trainer_settings(pairs: Sequence[str]) -> dict[str, Any]:
     from transformers import HfArgumentParser
 
     arguments: Any = SentenceTransformerTrainingArguments
-    known = {field.name for field in fields(arguments)} | {*_OF_TRAIN_ENCODER}
+    known = {field.name for field in fields(arguments)} | {*_TRAIN_ENCODER_SETTINGS}
     parser = HfArgumentParser(arguments, exit_on_error=False)
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=3) or _OF_TRAIN_ENCODER
+            near = difflib.get_close_matches(name, sorted(known), n=3) or _TRAIN_ENCODER_SETTINGS
             raise ValueError(
                 "--trainer must be NAME=VALUE with a field of SentenceTransformerTrainingArguments, got "
                 f"{shown(pair)}: near it are {', '.join(near)}."
@@ -226,7 +231,7 @@ def trainer_settings(pairs: Sequence[str]) -> dict[str, Any]:
         if name in settings:
             raise ValueError(f"--trainer must give each setting once, got {name!r} twice.")
         try:
-            if name in _OF_TRAIN_ENCODER or value.startswith("{"):
+            if name in _TRAIN_ENCODER_SETTINGS or value.startswith("{"):
                 settings[name] = json.loads(value)
             else:
                 settings[name] = getattr(parser.parse_args([f"--{name}={value}"]), name)

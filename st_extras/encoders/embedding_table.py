@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from os import PathLike
 
 import torch
@@ -15,6 +16,7 @@ from tqdm.auto import trange
 from st_extras.checks import check_count, check_rows
 from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.rows import Features, token_rows
+from st_extras.encoders.structure import keep_modes
 from st_extras.functional import unit_rows
 from st_extras.text.corpus import iterate_sentences
 
@@ -76,18 +78,20 @@ class EmbeddingTable(nn.Module):
             ValueError: if there are no sentences, one is not a string, or ``batch_size`` is not a whole number >= 1.
         """
         batch_size = check_count("batch_size", batch_size, at_least=1)
-        if isinstance(complementary_model, SentenceTransformer):
-            complementary_model = copy.copy(complementary_model)  # it may be the model itself, as it is now
-        guide = FrozenEncoder(complementary_model, model)
         texts = sorted(dict.fromkeys(iterate_sentences(sentences)), key=len)  # texts of one length need no padding
         if not texts:
             raise ValueError("sentences must hold at least one sentence, got none.")
         keys: list[list[int]] = []
         embeddings: list[Tensor] = []
-        for start in trange(0, len(texts), batch_size, desc="Embedding", disable=not show_progress_bar):
-            features = model.preprocess(texts[start : start + batch_size], prompt=prompt)
-            keys += token_rows(features)
-            embeddings.append(guide(batch_to_device(features, guide.encoder.device)).float().cpu())
+        given = complementary_model
+        if isinstance(complementary_model, SentenceTransformer):
+            complementary_model = copy.copy(complementary_model)  # as the model itself may not be a guide
+        with keep_modes(given) if isinstance(given, SentenceTransformer) else nullcontext():  # a guide is in eval mode
+            guide = FrozenEncoder(complementary_model, model)
+            for start in trange(0, len(texts), batch_size, desc="Embedding", disable=not show_progress_bar):
+                features = model.preprocess(texts[start : start + batch_size], prompt=prompt)
+                keys += token_rows(features)
+                embeddings.append(guide(batch_to_device(features, guide.encoder.device)).float().cpu())
         return cls(keys, torch.cat(embeddings))
 
     def forward(self, features: Features, decode: Callable[[list[int]], str] = str) -> Tensor:

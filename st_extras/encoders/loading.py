@@ -25,13 +25,14 @@ from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template
 from st_extras.encoders.prompts import name_prompts
 from st_extras.encoders.structure import fix_padding_side
+from st_extras.files import why_unreadable
 
 logger = logging.getLogger(__name__)
 PoolingName = Literal["cls", "mean", "weightedmean", "max", "lasttoken", "first-last", "last-two"]
 DtypeName = Literal["float32", "bfloat16", "float16"]
 _HEADS = re.compile(r"For(Sequence|Token)Classification|ForQuestionAnswering|ForMultipleChoice|ColBERT", re.IGNORECASE)
 """In the names of architectures whose head makes the output; a masked LM's head may be there for pre-training alone."""
-_OF_LAYERS = ("attention_window",)
+_PER_LAYER = ("attention_window",)
 """Settings with an item for each layer, besides those whose name contains "layer"."""
 
 
@@ -150,6 +151,11 @@ def _load_files(
         lines = str(error).strip().splitlines() or ["no reason given"]
         reason = " ".join(" ".join(lines[: 2 if lines[0].endswith(":") else 1]).split()).rstrip(".")
         where = "" if folder.exists() else "there is no such folder, and from the hub: "
+        files = sorted(file for ending in ("safetensors", "bin", "json") for file in folder.rglob(f"*.{ending}"))
+        damaged = {file: why for file in files if (why := why_unreadable(file)) is not None}
+        if damaged:  # what the loader reports of such a file may be an EOFError without a word
+            file, reason = next(iter(damaged.items()))
+            where, reason = f"{file.relative_to(folder)} cannot be read: ", reason.rstrip(".")
         raise ValueError(
             f"{path!r} could not be loaded as an encoder: {where}{type(error).__name__}: {reason}."
         ) from error
@@ -305,7 +311,7 @@ def keep_layers(model: SentenceTransformer, layers: int) -> None:
     del stacks[0][layers:]
     body.cut_in_memory = True  # until it is saved and loaded: its checkpoint has all layers
     for name, value in list(vars(config).items()):  # settings of each layer, such as layer_types
-        if (name in _OF_LAYERS or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
+        if (name in _PER_LAYER or "layer" in name) and isinstance(value, list | tuple) and len(value) == total:
             setattr(config, name, value[:layers])
 
 

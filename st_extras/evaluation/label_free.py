@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -60,16 +61,19 @@ class LabelFreeComparison:
     sets and two encoders, with labels of short texts on one topic each; docs/measured.md shows how often it was wrong.
 
     Args:
-        texts: N different texts, 100 to 2,000.
-        base: (N, D) their embeddings by the base model; everything is compared on their device.
+        texts: N different texts, 100 to 2,000; of several folds, 100 for each.
+        base: (N, D) their embeddings by the base model; everything is compared on the CPU, in float64.
+        folds: of how many parts, one after the other as by ``torch.tensor_split``, each is compared within itself: for
+            cross-fitting, where the change of each part was fitted without its texts, so that embeddings of two parts
+            do not compare. The score and its interval are those of all texts.
         seed: of the bootstrap.
 
     Attributes:
-        confirmed_share: share of the texts, 0 to 1, that have a confirmed neighbour.
+        confirmed_share: share of the texts, 0 to 1, that have a confirmed neighbour; of several folds, the lowest.
 
     Raises:
         ValueError: if the texts are too few, too many or not different, an embedding is zero, not finite or quantised,
-            or the numbers of texts and embeddings differ.
+            the numbers of texts and embeddings differ, or ``folds`` is not a whole number from 1 to 20.
 
     Example:
         >>> import torch
@@ -81,21 +85,19 @@ class LabelFreeComparison:
         0.0
     """
 
-    def __init__(self, texts: Sequence[str], base: Tensor, *, seed: int = 0) -> None:
+    def __init__(self, texts: Sequence[str], base: Tensor, *, folds: int = 1, seed: int = 0) -> None:
         self.texts = check_strings("texts", texts)
         self.seed = check_seed("seed", seed)
-        check_count("the number of texts", len(self.texts), FEWEST, MOST)
+        folds = check_count("folds", folds, 1, MOST // FEWEST)
+        check_count("the number of texts", len(self.texts), folds * FEWEST, MOST)
         if len(set(self.texts)) < len(self.texts):
             raise ValueError("texts must be different from each other, got some twice: leave out the repeated ones.")
         unit = check_embeddings("base", base)
         if len(unit) != len(self.texts):
             raise ValueError(f"base must be one for each of the {len(self.texts)} texts, got {len(unit)}.")
-        words = _word_similarities(self.texts).to(unit.device)
-        shared = words > 0
-        overlapping = _nearest(words, _OVERLAPPING) & shared
-        confirmed = _nearest(words, _CONFIRMED) & shared & _nearest(_cosines(unit), _CONFIRMED)
-        self._relevant = (confirmed, overlapping)
-        self.confirmed_share = float(confirmed.any(dim=1).double().mean())
+        parts, remaining = unit.tensor_split(folds), iter(self.texts)
+        self._relevant = [_relevant(list(islice(remaining, len(part))), part) for part in parts]
+        self.confirmed_share = min(float(confirmed.any(dim=1).double().mean()) for confirmed, _ in self._relevant)
         self._base = self._measures(unit)
 
     def compare(self, embeddings: Tensor) -> LabelFreeScore:
@@ -117,14 +119,28 @@ class LabelFreeComparison:
         return LabelFreeScore(float(per_text.mean()), low, high, confirmed, word_overlap, coherence)
 
     def _measures(self, unit: Tensor) -> Tensor:
-        """Return (N, 3): confirmed, word overlap and coherence of each text, higher is better."""
-        cosines = _cosines(unit)
-        order = cosines.argsort(dim=1, descending=True, stable=True)[:, :-1]  # without the text itself
-        hits = [relevant.gather(1, order) for relevant in self._relevant]  # (N, N - 1) each
-        precisions = [average_precision(one, one.sum(dim=1).clamp_min(1)) for one in hits]
-        near = torch.zeros_like(cosines).scatter_(1, order[:, :_NEAREST], 1.0)
-        common = near @ near.T / _NEAREST  # (N, N)
-        return torch.stack([*precisions, (common * near).sum(dim=1) / _NEAREST], dim=1).double()
+        """Return (N, 3): confirmed, word overlap and coherence of each text within its fold, higher is better."""
+        parts = unit.tensor_split(len(self._relevant))
+        return torch.cat([_measures(*of_fold) for of_fold in zip(parts, self._relevant, strict=True)])
+
+
+def _relevant(texts: Sequence[str], unit: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (n, n) bool twice: which texts are a text's confirmed neighbours, and which share most of its words."""
+    words = _word_similarities(texts).to(unit.device)
+    shared = words > 0
+    confirmed = _nearest(words, _CONFIRMED) & shared & _nearest(_cosines(unit), _CONFIRMED)
+    return confirmed, _nearest(words, _OVERLAPPING) & shared
+
+
+def _measures(unit: Tensor, relevant: tuple[Tensor, Tensor]) -> Tensor:
+    """Return (n, 3) measures of n texts by their unit rows (n, D) and what :func:`_relevant` returned for them."""
+    cosines = _cosines(unit)
+    order = cosines.argsort(dim=1, descending=True, stable=True)[:, :-1]  # without the text itself
+    hits = [one.gather(1, order) for one in relevant]  # (n, n - 1) each
+    precisions = [average_precision(one, one.sum(dim=1).clamp_min(1)) for one in hits]
+    near = torch.zeros_like(cosines).scatter_(1, order[:, :_NEAREST], 1.0)
+    common = near @ near.T / _NEAREST  # (n, n)
+    return torch.stack([*precisions, (common * near).sum(dim=1) / _NEAREST], dim=1).double()
 
 
 def _cosines(unit: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ def v_measure(labels: NDArray[Any], numbers: NDArray[Any]) -> float:
         return float(-(shares * np.log(shares)).sum())
 
     parts = entropy(both.sum(axis=1)) + entropy(both.sum(axis=0))
-    return 2 * (parts - entropy(both.ravel())) / parts if parts else 1.0
+    return max(0.0, 2 * (parts - entropy(both.ravel())) / parts) if parts else 1.0
 
 
 def clusters(unit: Tensor, labels: Tensor, seed: int = 0) -> np.ndarray:

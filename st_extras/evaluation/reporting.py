@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,9 @@ def resampled(
 
 
 def bootstrap_interval(values: Any, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of N values, over which of them were drawn (bootstrap)."""
+    """Return the 95 % interval of the mean of N values, over which of them were drawn (bootstrap); NaN of one value."""
+    if len(values) < 2:
+        return math.nan, math.nan
     means = resampled(lambda drawn: values[drawn[0]].mean(), [len(values)], resamples, seed)
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)

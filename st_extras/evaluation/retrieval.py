@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-from st_extras.checks import check_choice, check_finite_embeddings, check_instance
+from st_extras.checks import argument_called, check_choice, check_finite_embeddings, check_instance
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_options, join_name
@@ -20,7 +20,7 @@ from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.functional import row_blocks
 from st_extras.ranking import Floats, check_product, comparable, highest, hybrid_weight, sample_queries, score_blocks
 from st_extras.search import HybridSearch
-from st_extras.search.index import check_index_path
+from st_extras.search.parquet_file import check_search_file
 from st_extras.text.corpus import is_blank
 from st_extras.text.term_weights import BM25
 
@@ -192,7 +192,8 @@ class RetrievalComparison:
 
     Attributes:
         rows: nDCG@10 and the other metrics in [0, 1], and ``difference`` of nDCG@10 to the baseline with the ends
-            ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap).
+            ``low`` and ``high`` of its 95 % interval, over which queries were drawn (paired bootstrap);
+            they are NaN of one query.
         queries: the texts of the Q queries that were scored.
         ranks: of each of these the rank, from 1, of its first relevant document; None beyond the first 100.
     """
@@ -213,7 +214,7 @@ def compare_retrieval(
     *,
     baseline: str | None = None,
     language: str | None = None,
-    passages: int | None = PASSAGE_WORDS,
+    passages: int | Literal["default"] | None = "default",
     index: str | PathLike[str] | None = None,
     **options: Any,
 ) -> RetrievalComparison:
@@ -229,17 +230,18 @@ def compare_retrieval(
             than one encoder at a time.
         baseline: the row that differences are to, which comes first: see :func:`comparison_rows`; "bm25" is "BM25".
             None: the first encoder.
-        language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`.
+        language: of BM25's stems, see :class:`~st_extras.text.term_weights.BM25`. None: that of the index; without one,
+            words are compared as they are.
         passages: words of a passage, of documents that an encoder would not read whole: the best one counts for it, as
-            in :class:`~st_extras.search.HybridSearch`. None: it reads their beginning, as in BEIR and MTEB.
-        index: of a single encoder: an index of the documents, see :meth:`HybridSearch.save
-            <st_extras.search.HybridSearch.save>`, so that they are not encoded again; its weight and passages are
-            used. It is made if there is none, with a weight from the queries. None: they are encoded.
+            in :class:`~st_extras.search.HybridSearch`. "default": those of the index; without one, 110. None: an
+            encoder reads their beginning, as in BEIR and MTEB.
+        index: of a single encoder: the file of a search of the documents, see :meth:`HybridSearch.save
+            <st_extras.search.HybridSearch.save>`, so that they are not encoded again; its words, language, weight and
+            passages are used. It is made if there is none, with a weight from the queries. None: they are encoded.
         **options: prompts, batch_size, truncate_dim and show_progress_bar, as for :class:`RetrievalEvaluator`; with an
             index, only batch_size and show_progress_bar: prompts and dimensions are the encoder's.
 
     Raises:
-        ImportError: if there is a ``language`` and the extra ``search`` is not installed.
         ValueError: as for :class:`RetrievalEvaluator`, or if two encoders have one name, one compares by distances, an
             option has no effect, there is no row ``baseline``, or the index is of other documents, another encoder,
             language or length of passages.
@@ -247,13 +249,15 @@ def compare_retrieval(
     for option in options:
         check_choice("options: each", option, _OPTIONS if index is None else _OPTIONS_OF_INDEX)
     baseline = _BM25 if baseline == _BM25.lower() else baseline
-    passage_words = check_passages(passages)
+    passage_words = PASSAGE_WORDS if passages == "default" else check_passages(passages)
     evaluator = RetrievalEvaluator(task, **options)
-    by_words = BM25(list(task.documents.values()), language)
     queries: Any = evaluator.queries
     row_of = {text.strip(): row for row, text in enumerate(queries)}
     sampled = [row_of[text] for text in sample_queries(queries)]  # as HybridSearch does
+    documents = list(task.documents.values())
+    by_words = BM25(documents, language) if index is None else None
     hits: dict[str, list[list[dict[str, Any]]]] = {}
+    bm25_hits: list[list[dict[str, Any]]] = []
     names: list[str] = []
     for name, model in models:
         if name in comparison_rows(names):
@@ -262,24 +266,30 @@ def compare_retrieval(
             raise ValueError(f"index must be None with several encoders, got {str(index)!r}: give one encoder.")
         names.append(name)
         check_product(model)
-        blocks: Iterable[tuple[slice, Floats]]
-        if index is not None:
-            search = _open_index(index, task, model, queries, language, passage_words, options)
+        blocks: Iterable[tuple[Floats, Floats]]
+        if by_words is None:
+            search = _open_index(index, task, model, queries, language, passages, options)
             weight, blocks = search.bm25_weight, _blocks_of_index(search, evaluator)
         else:
             if passage_words is None:
-                warn_of_long_ones(model, list(task.documents.values()))
+                warn_of_long_ones(model, documents)
             of_queries, of_documents, cut = evaluator.embed_both(model, passage_words)
             texts = [queries[row] for row in sampled]
             weight = hybrid_weight(by_words, texts, of_queries[sampled], of_documents, passages=cut)
-            blocks = ((rows, cut.best(scores)) for rows, scores in score_blocks(of_queries, of_documents))
-        for rows, dense in blocks:
-            word_scores = by_words.scores(queries[rows])
+            blocks = (
+                (cut.best(scores), by_words.scores(queries[rows]))
+                for rows, scores in score_blocks(of_queries, of_documents)
+            )
+        for dense, word_scores in blocks:
             sums = dense, dense + weight * word_scores, fuse_ranks(dense, word_scores)
             for row, scores in zip(comparison_rows([name]), sums, strict=False):
                 hits.setdefault(row, []).extend(evaluator.rank(scores))
-    for rows in row_blocks(len(queries), len(task.documents)):
-        hits.setdefault(_BM25, []).extend(evaluator.rank(by_words.scores(queries[rows])))
+            if len(names) == 1:  # the words are the same for all encoders
+                bm25_hits += evaluator.rank(word_scores)
+    if by_words is not None and not names:
+        for rows in row_blocks(len(queries), len(documents)):
+            bm25_hits += evaluator.rank(by_words.scores(queries[rows]))
+    hits[_BM25] = bm25_hits
     if baseline is not None:
         check_choice("baseline", baseline, (*hits, None))
         hits = {baseline: hits[baseline]} | hits
@@ -287,45 +297,50 @@ def compare_retrieval(
 
 
 def _open_index(
-    index: str | PathLike[str],
+    index: str | PathLike[str] | None,
     task: RetrievalTask,
     model: SentenceTransformer,
     queries: Sequence[str],
     language: str | None,
-    passage_words: int | None,
+    passages: int | Literal["default"] | None,
     options: Mapping[str, Any],
 ) -> HybridSearch:
-    """Return the search of the task's documents that an index keeps; without one, it is made and saved.
+    """Return the search of the task's documents that a file keeps; without one, it is made and saved.
 
     Raises:
-        ValueError: if the file is no index, or one of other documents, another encoder, language or length of passages.
+        ValueError: if another program wrote the file, or it is of other documents, another encoder, language or length
+            of passages.
     """
-    path = check_index_path(index)
+    with argument_called("index", "path"):
+        path = check_search_file(index or "")
     if not path.exists():
+        passage_words = PASSAGE_WORDS if passages == "default" else passages
         settings = {"language": language, "passages": passage_words, **options}
         search = HybridSearch(model, task.documents, queries=queries, **settings)
         search.save(path)
         return search
-    search = HybridSearch.open(path, model, batch_size=options.get("batch_size", 32))
+    with argument_called("index", "path"):
+        search = HybridSearch.open(path, model, batch_size=options.get("batch_size", 32))
     kept = {str(document.id): document.full_text.strip() for document in search.documents}
     if kept != {key: text.strip() for key, text in task.documents.items() if not is_blank(text)}:
         raise ValueError(f"index must be of the documents of the task, got {str(path)!r} of others: give a new file.")
     if language not in (None, search.language):
         raise ValueError(f"language must be that of the index, {search.language!r}, got {language!r}.")
-    if passage_words not in (PASSAGE_WORDS, search.passages):
-        raise ValueError(f"passages must be those of the index, {search.passages}, got {passage_words}.")
+    if passages not in ("default", search.passages):
+        raise ValueError(f"passages must be those of the index, {search.passages}, got {passages}.")
     return search
 
 
-def _blocks_of_index(search: HybridSearch, evaluator: RetrievalEvaluator) -> Iterator[tuple[slice, Floats]]:
-    """Yield B of the queries at a time: which ones, and their similarities (B, N) to the documents of the task."""
+def _blocks_of_index(search: HybridSearch, evaluator: RetrievalEvaluator) -> Iterator[tuple[Floats, Floats]]:
+    """Yield what the encoder and BM25 give B queries at a time and the N documents of the task, (B, N) each."""
     queries: Any = evaluator.queries
     places = {key: place for place, key in enumerate(evaluator.corpus_ids)}
     columns = [places[str(key)] for key in search.ids]
     for rows in row_blocks(len(queries), len(search.embeddings)):
-        dense = np.full((len(queries[rows]), len(places)), -np.inf, dtype=np.float32)  # of those without text
-        dense[:, columns] = search.scores(queries[rows])[0]
-        yield rows, dense
+        shape = len(queries[rows]), len(places)
+        dense, bm25 = np.full(shape, -np.inf, dtype=np.float32), np.zeros(shape, dtype=np.float32)  # without text
+        dense[:, columns], bm25[:, columns] = search.scores(queries[rows])
+        yield dense, bm25
 
 
 def _compared(evaluator: RetrievalEvaluator, hits: dict[str, list[list[dict[str, Any]]]]) -> RetrievalComparison:

@@ -14,7 +14,7 @@ from typing import Any
 
 from st_extras.checks import check_instance, shown
 from st_extras.text.corpus import check_sentence, is_blank
-from st_extras.text.documents import Document, as_documents, check_id, read_documents, read_queries
+from st_extras.text.documents import Document, as_documents, read_documents, read_queries, text_id
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
 from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, Rows, Table, open_file, read_number
@@ -27,13 +27,17 @@ _GRADE = Column(
     optional_up_to=2,
 )
 """Without it, all documents in a file of two columns are relevant."""
-_OF_IDS = {
+_JUDGEMENT_COLUMNS = {
     "query": Column((*QUERY_IDS, "query", "topic")),
     "document": Column((*DOCUMENT_IDS, "document", "cid")),
     "grade": _GRADE,
 }
 """Columns of a file of judgements."""
-_OF_TEXTS = {"query": Column(("query", "question")), "document": Column((*DOCUMENT_IDS, "id")), "grade": _GRADE}
+_JUDGED_QUERY_COLUMNS = {
+    "query": Column(("query", "question")),
+    "document": Column((*DOCUMENT_IDS, "id")),
+    "grade": _GRADE,
+}
 """Columns of a file of queries with their judgements."""
 _WITHOUT_HEADER = {3: ("query", "document", "grade"), 4: ("query", "iteration", "document", "grade")}
 """Columns of a file of judgements whose first row is no header: BEIR's, and TREC's."""
@@ -73,8 +77,8 @@ class RetrievalTask:
             object.__setattr__(self, name, _texts_by_id(texts))
         relevant: dict[str, dict[str, float]] = {}
         total, dangling = 0, []
-        for query, found in _by_id("relevant", self.relevant, "query").items():
-            for document, grade in _graded(f"relevant[{query!r}]", found).items():
+        for query, judged in _by_id("relevant", self.relevant, "query").items():
+            for document, grade in _graded(f"relevant[{query!r}]", judged).items():
                 if grade > 0:
                     total += 1
                     if query in self.queries and document in self.documents:
@@ -110,31 +114,26 @@ class RetrievalTask:
         return frozenset(k for k, query in both.items() if k not in self.relevant.get(k, {}) and holds(k, query))
 
 
-def _by_id(name: str, given: Any, kind: str) -> dict[str, Any]:
+def _by_id(name: str, mapping: Any, kind: str) -> dict[str, Any]:
     """Return a dictionary with its ids as text."""
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{name} must be a dict by id, got {shown(given)}.")
-    keys = [str(check_id(key, name, kind)) for key in given]
+    if not isinstance(mapping, Mapping):
+        raise ValueError(f"{name} must be a dict by id, got {shown(mapping)}.")
+    keys = [text_id(key, name, kind) for key in mapping]
     if twice := [key for key, count in Counter(keys).items() if count > 1]:
         raise ValueError(f"{name} must hold each id once, got {twice[0]!r} twice, as text and as a number.")
-    return dict(zip(keys, given.values(), strict=True))
-
-
-def _text_id(value: Any, where: str, kind: str) -> str:
-    """Return an id that stands in a file as text, without space around it: 3 and "3 " are the same there."""
-    return str(check_id(value, where, kind)).strip()
+    return dict(zip(keys, mapping.values(), strict=True))
 
 
 def _texts_by_id(documents: Iterable[Document]) -> dict[str, str]:
     return {str(one.id): one.full_text for one in documents}
 
 
-def _graded(where: str, given: Any) -> dict[str, float]:
+def _graded(where: str, relevant: Any) -> dict[str, float]:
     """Return document id -> grade of what is relevant to a query: grades by id, several ids, or one."""
-    if not isinstance(given, Mapping):
-        several = given if isinstance(given, set | frozenset | list | tuple) else [given]
-        return {str(check_id(key, where, "document")): 1.0 for key in several}
-    grades = _by_id(where, given, "document")
+    if not isinstance(relevant, Mapping):
+        several = relevant if isinstance(relevant, set | frozenset | list | tuple) else [relevant]
+        return {text_id(key, where, "document"): 1.0 for key in several}
+    grades = _by_id(where, relevant, "document")
     return {key: read_number(grade, f"{where}[{key!r}]", "grade") for key, grade in grades.items()}
 
 
@@ -178,18 +177,18 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
     file = _judgement_file(root, split)
     table, taken_for = _open_judgements(file)
     try:
-        judged = _by_query((where, _text_id(row["query"], where, "query"), row) for where, row in table.rows())
+        judged = _by_query((where, text_id(row["query"], where, "query").strip(), row) for where, row in table.rows())
         return RetrievalTask(queries, _texts_by_id(documents), judged)
     except ValueError as error:
         place = "" if str(error).startswith(str(file)) else f"{file}: "
         raise ValueError(f"{place}{str(error).removesuffix('.')}{taken_for}.") from None
 
 
-def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> RetrievalTask:
+def load_judged(source: str | PathLike[str], judged: str | PathLike[str]) -> RetrievalTask:
     """Load a search collection of your own: documents, and one file of judged queries.
 
     Args:
-        documents: a file, a folder or a pattern of documents with ids, as for ``st-extras search``.
+        source: a file, a folder or a pattern of documents with ids, as for ``st-extras search``.
         judged: a table, such as .tsv or .jsonl, with the columns ``query`` (its text), ``id`` (of a document; also
             ``corpus-id`` or ``doc_id``) and, if wanted, ``grade`` (also ``score``, ``relevance``, ``label``,
             ``rating``, ``rel`` or ``gain``; above 0: relevant). A file without grades has the other two columns alone.
@@ -199,8 +198,8 @@ def load_judged(documents: str | PathLike[str], judged: str | PathLike[str]) -> 
         ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
             grades, or no document is relevant to any query.
     """
-    texts = _texts_by_id(read_documents(documents, option="", require_ids=True))
-    rows = open_file(judged, _OF_TEXTS, other=".tsv").rows()
+    texts = _texts_by_id(read_documents(source, option="", require_ids=True))
+    rows = open_file(judged, _JUDGED_QUERY_COLUMNS, other=".tsv").rows()
     relevant = _by_query((where, _check_query(row["query"], where), row) for where, row in rows)
     if not relevant:
         raise ValueError(f"{judged} must have a header, such as query and id, and rows below it, got no row.")
@@ -225,7 +224,13 @@ def _by_query(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, d
     """Return query -> document id -> grade of judgements: place, query, and the row with document and grade."""
     judged: dict[str, dict[str, float]] = {}
     for where, query, row in rows:
-        document, grade = _text_id(row["document"], where, "document"), read_number(row.get("grade", 1), where, "grade")
+        if row["document"] is None and row.get("grade") is None:
+            raise ValueError(
+                f"{where}: the id of a document is missing, as its row has {shown(query)} alone: fill it, or separate "
+                "the fields as in the first line."
+            )
+        document = text_id(row["document"], where, "document").strip()  # 3 and "3 " are the same in files
+        grade = read_number(row.get("grade", 1), where, "grade")
         if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
             raise ValueError(f"{where}: {document!r} is judged twice for {query!r}, by {before:g} and by {grade:g}.")
     return judged
@@ -238,11 +243,11 @@ def _open_judgements(file: Path) -> tuple[Table, str]:
         fields = first.split(between)
         if (names := _WITHOUT_HEADER.get(len(fields), ())) and _reads_as_number(fields[-1]):
             taken_for = f" (its columns, which no header names, were read as {', '.join(names[:-1])} and {names[-1]})"
-            return Table(str(file), _OF_IDS, partial(_split_rows, file, names)), taken_for
+            return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, file, names)), taken_for
     header = first.split()
-    if not {*first} & {*"\t,;|"} and all(_OF_IDS[key].found_in(header) for key in ("query", "document")):
-        return Table(str(file), _OF_IDS, partial(_split_rows, file, header, number)), ""
-    return open_file(file, _OF_IDS, other=".tsv"), ""
+    if not {*first} & {*"\t,;|"} and all(_JUDGEMENT_COLUMNS[key].found_in(header) for key in ("query", "document")):
+        return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, file, header, number)), ""
+    return open_file(file, _JUDGEMENT_COLUMNS, other=".tsv"), ""
 
 
 def _split_rows(file: Path, names: Sequence[str], skipped: int = 0) -> Rows:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from sqlite3 import Connection
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,92 +20,60 @@ from tqdm.auto import tqdm
 from st_extras.checks import (
     check_bool,
     check_count,
-    check_finite_embeddings,
-    check_instance,
     check_not_negative,
     check_rows,
     check_strings,
     shown,
 )
-from st_extras.encoders.fingerprint import EncoderFingerprint, embedding_difference
+from st_extras.encoders.fingerprint import embedding_difference
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
-from st_extras.encoders.prompts import Role, encode_as
+from st_extras.encoders.prompts import encode_as
+from st_extras.encoders.structure import warn_if_poorly_read
+from st_extras.files import whole_file
 from st_extras.functional import row_blocks
 from st_extras.ranking import (
     Floats,
     Numbers,
-    check_product,
     comparable,
     highest,
     hybrid_weight,
     queries_from_documents,
     sample_queries,
 )
-from st_extras.search.index import (
-    SearchState,
-    Weight,
-    WeightSource,
-    check_index_path,
-    new_version,
-    open_state,
-    read_state,
-    stored_version,
-    transaction,
-    write_change,
-    write_state,
+from st_extras.search.encoder import SearchEncoder, check_same_encoder
+from st_extras.search.hits import (
+    FEWEST_CANDIDATES,
+    Hit,
+    Id,
+    UpdateCounts,
+    check_ids,
+    has_same_text,
+    make_hit,
+    place_in_text,
+    words_to_mark,
 )
+from st_extras.search.parquet_file import check_search_file, read_state, resolved, stored_version, write_state
+from st_extras.search.state import SearchState, Weight, WeightRule, WeightSource, new_version
 from st_extras.text.corpus import is_blank
-from st_extras.text.documents import Document, as_documents, check_id
-from st_extras.text.term_weights import BM25, BM25_SHARE, check_language, check_share
+from st_extras.text.documents import Document, as_documents
+from st_extras.text.term_weights import (
+    BM25,
+    BM25_SHARE,
+    check_language,
+    check_share,
+    word_rules,
+)
+from st_extras.text.words import Span
+
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient
+
+    from st_extras.search.qdrant import QdrantSearch
 
 logger = logging.getLogger(__name__)
-Id = int | str
-FEWEST_CANDIDATES = 100
-"""The encoder and BM25 each suggest at least this many documents, which the sum ranks."""
-_LARGEST_BATCH = 2**20
+_SAMPLED = 2000  # documents whose similarity with unrelated queries is looked at
 _ENCODED = 500  # passages that are encoded at a time
 _COMPARED = 4  # passages whose embeddings are compared with new ones, to know that the encoder made them
-
-
-class Hit(TypedDict):
-    """A document that a query found, as it was in the state that was searched.
-
-    Attributes:
-        corpus_id: its id: of a list, its place from 0.
-        score: dense + w * BM25.
-        title: of the document; "" without one.
-        passage: first and last character of its best passage: ``text[first:last]`` of the document's text, without the
-            title.
-        text: the passage itself.
-    """
-
-    corpus_id: Id
-    score: float
-    title: str
-    passage: tuple[int, int]
-    text: str
-
-
-@dataclass(frozen=True)
-class UpdateCounts:
-    """What a change of a search did.
-
-    Attributes:
-        encoded: documents that are new or changed.
-        kept: documents that stay as they were.
-        dropped: earlier documents that are gone or changed.
-    """
-
-    encoded: int
-    kept: int
-    dropped: int
-
-    def __str__(self) -> str:
-        noun, pronoun = "document" if self.encoded == 1 else "documents", "one" if self.dropped == 1 else "ones"
-        return (
-            f"{self.encoded:,} {noun} encoded (new or changed), {self.kept:,} kept, {self.dropped:,} earlier {pronoun} "
-            "dropped (gone or changed)."
-        )
 
 
 class HybridSearch:
@@ -121,39 +88,36 @@ class HybridSearch:
     whole documents, titles included. Memory holds the texts, their words and an embedding for each passage: 4 bytes
     times its dimensions, so 1.5 GB for a million of 384.
 
-    :meth:`save` writes an index, one SQLite file; :meth:`open` opens it without the documents. From then on,
-    :meth:`add`, :meth:`remove` and :meth:`update` change the file too: whenever one is stopped, the file holds the
-    earlier documents or the new ones. Several threads may search and change one search; each call of :meth:`search`
-    sees one state of it. Of several processes, one changes the file at a time; the others see that when they change it
-    or open it again.
+    :meth:`add`, :meth:`remove` and :meth:`update` change the search in memory; :meth:`save` writes it to one Parquet
+    file, and :meth:`open` reads it without the documents. Several threads may search and change one search; each call
+    of :meth:`search` sees one state of it. Another process that opened the file follows it by :meth:`reload`.
 
     Args:
         model: encodes documents and queries by its routes and prompts for these, whatever these are called. It
             compares by cosine or dot product.
         documents: what to search in: a list of texts, whose ids are their places from 0; a dict by id; a list of dicts
             with id, title and text; or a data set with such columns: see
-            :func:`~st_extras.text.documents.as_documents`. Those without text are left out, which shifts no place.
+            :func:`~st_extras.text.documents.as_documents`. Further fields are kept as metadata. Those without text are
+            left out, which shifts no place.
         queries: unlabelled queries as users write them, from which the weight is found; a few hundred are enough, and
-            at most 1,000 are used. The index keeps them. None: 200 sentences of the documents stand for them.
-        bm25_weight: w, at least 0, if you know it. None: it is found, and found again by the change with which the
-            documents have doubled since, or while it is 0.
+            at most 1,000 are used. The file keeps them. None: 200 sentences of the documents stand for them.
+        bm25_weight: w, at least 0, if you know it. None: it is found, and found again by the change with which as many
+            documents have been added or changed as it was found from, or while it is 0.
         share: how far the scores of BM25 spread after weighting, relative to the encoder's, above 0, at most 10.
-        language: of BM25's stems and stop words, see :class:`~st_extras.text.term_weights.BM25`. None: words are
+        language: of BM25's stems, see :class:`~st_extras.text.term_weights.BM25`. None: words are
             compared as they are.
         passages: words of a passage (Chinese: characters), 4 to 10,000; neighbours share a quarter. None: the encoder
             reads the beginning of a long document, and a warning says how many there are.
         embeddings: (N, D) of the documents, if you have them, as ``model.encode_document`` gives them for each title
-            and text: no document is cut, and a few are encoded, to know that the embeddings are theirs. None: they are
+            and text: no document is cut, and four are encoded, to know that the embeddings are theirs. None: they are
             encoded.
         batch_size: texts per forward pass.
         show_progress_bar: show how many passages are encoded.
 
     Attributes:
-        model: as given.
+        model: as given. It must not be changed: what is encoded from then on would not fit the rest.
 
     Raises:
-        ImportError: if there is a ``language`` and the extra ``search`` is not installed
-            (``pip install "st-extras[search]"``).
         ValueError: if there is no document with text, an id stands twice, the model compares by distances, an embedding
             is not finite or not the model's, or a setting is not allowed.
 
@@ -170,6 +134,11 @@ class HybridSearch:
         1
         >>> [hit["corpus_id"] for hit in search.search("what is E42", among=["loan", "lost"])[0]]
         ['lost', 'loan']
+        >>> search.add({"toner": {"text": "Black toner costs 40.", "product": "printer"}}).encoded
+        1
+        >>> of_printers = lambda document: document.metadata.get("product") == "printer"
+        >>> [(hit["corpus_id"], hit["metadata"]) for hit in search.search("what is E42", among=of_printers)[0]]
+        [('toner', {'product': 'printer'})]
     """
 
     def __init__(
@@ -189,75 +158,148 @@ class HybridSearch:
         self._set_up(model, batch_size)
         passage_words = check_passages(passages) if embeddings is None else None
         language = check_language(language)
-        weight = replace(_wanted_weight(queries, bm25_weight) or Weight(), share=check_share(share))
+        rule = replace(_check_rule(queries, bm25_weight) or WeightRule(), share=check_share(share))
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
         given = _check_not_all_blank(as_documents(documents))
         given_embeddings = _as_rows(embeddings, given)
         state = SearchState.without_documents(
-            self._fingerprint(), model.similarity_fn_name, passage_words, language, weight
+            self._encoder.fingerprint(), model.similarity_fn_name, passage_words, language, rule
         )
-        self._state, _, _ = self._state_after(state, given, lambda _: False, given_embeddings, show_progress_bar)
+        change = _Change(given, lambda _: False, given_embeddings, show_progress_bar)
+        self._state, _ = self._state_after(state, change)
 
-    def _set_up(self, model: SentenceTransformer, batch_size: int, path: Path | None = None) -> None:
-        """Store what each search has; of an index that is opened, its state too."""
-        check_instance("model", model, SentenceTransformer)
-        check_product(model)
+    def _set_up(self, model: SentenceTransformer, batch_size: int) -> None:
+        """Store what each search has, but for its state."""
         self.model = model
-        self._batch_size = check_count("batch_size", batch_size, 1, _LARGEST_BATCH)
-        self._changing = threading.RLock()  # held by the one thread that changes the search; others search meanwhile
-        self._path = path  # of the index that changes are written to
-        if path is not None:
-            self._state = open_state(path)
-            self._check_encoder(self._state)
+        self._encoder = SearchEncoder(model, batch_size)
+        self._file: tuple[Path, str] | None = None  # that was opened or saved last, and the version that it then had
+        self._replacing = threading.Lock()  # held for a moment, while one state takes the place of another
 
     @classmethod
     def open(cls, path: str | PathLike[str], model: SentenceTransformer, *, batch_size: int = 64) -> HybridSearch:
-        """Open an index that :meth:`save` wrote; what is added and removed from now on is written to it.
-
-        Nothing in the file can run code. BM25 is made from the words in it by the first search that needs it.
+        """Open a file that :meth:`save` wrote: it is read into memory as a whole. Nothing in it can run code.
 
         Args:
             path: the file.
-            model: the encoder that it was made with, recognized by how it encodes documents: it may have another route
-                or prompt for queries.
+            model: the encoder that it was made with, recognized by how it encodes two sentences as documents: it may
+                have another route or prompt for queries.
             batch_size: texts per forward pass.
 
         Raises:
-            ImportError: if the index has a language and the extra ``search`` is not installed.
-            ValueError: if the file is no index or damaged, or another encoder made it.
-            TimeoutError: if another process writes to the file for more than 10 seconds.
+            ValueError: if another program wrote the file, it is damaged, or another encoder made it.
             OSError: if the file cannot be read.
         """
         search = cls.__new__(cls)
-        search._set_up(model, batch_size, Path(path).absolute())  # noqa: SLF001 (of this class)
+        search._set_up(model, batch_size)  # noqa: SLF001 (of this class)
+        file = resolved(path)
+        state = read_state(file)
+        search._encoder.check_similarity(state.similarity)  # noqa: SLF001
+        check_same_encoder(state.encoder, search._encoder.fingerprint())  # noqa: SLF001
+        search._state, search._file = state, (file, state.version)  # noqa: SLF001
         return search
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the search to an index, one SQLite file; what is added and removed from now on is written to it.
+        """Write the search to one Parquet file, with its documents and without the model.
 
-        The documents are in it, the model is not. An interruption leaves the earlier index or this one.
+        An interruption leaves the earlier file or this one. A search that is in the file already is not written again.
 
         Args:
-            path: a new file, such as "my-index.sqlite".
-            overwrite: replace an index of another search in this file, or one that another process has changed since.
+            path: a new file, such as "my-index.parquet", or the one that was opened or saved last, unless it was
+                changed since.
+            overwrite: replace the file of any search. What another program wrote is never replaced.
 
         Raises:
-            ValueError: if there is another file or a folder, or, without ``overwrite``, such an index.
-            TimeoutError: if another process writes to the file for more than 10 seconds.
+            ValueError: if there is another file or a folder, or, without ``overwrite``, the file of another search or
+                one that another process has changed since.
             OSError: if it cannot be written.
         """
-        checked, overwrite = check_index_path(path), check_bool("overwrite", overwrite)
-        with self._changing:
-            with transaction(checked, may_be_new=True) as file:
-                stored = stored_version(file)
-                if stored not in (None, self._state.version) and not overwrite:
-                    raise ValueError(
-                        f"path must be a new file, got {str(checked)!r}, an index of other documents or of another "
-                        "state: open it by HybridSearch.open, or set overwrite=True to replace it."
-                    )
-                if stored != self._state.version:
-                    write_state(file, self._state)
-            self._path = checked.absolute()
+        target, overwrite = check_search_file(path), check_bool("overwrite", overwrite)
+        state = self._state
+        if self._check_replaceable(target, state, overwrite=overwrite) != state.version:
+            with whole_file(target) as partial:
+                write_state(partial, state)
+                self._check_replaceable(target, state, overwrite=overwrite)  # another process may have been faster
+        self._file = target, state.version
+
+    def _check_replaceable(self, target: Path, state: SearchState, *, overwrite: bool) -> str | None:
+        """Return the version that a file holds, None if there is none, if the state may take its place.
+
+        Raises:
+            ValueError: if it may not.
+        """
+        stored = stored_version(target)
+        if stored in (None, state.version) or overwrite or self._file == (target, stored):
+            return stored
+        is_changed = self._file is not None and self._file[0] == target
+        found = "which has been changed since it was opened or saved" if is_changed else "which holds another search"
+        raise ValueError(
+            f"path must be a new file or the one that was opened or saved last, got {str(target)!r}, {found}: take "
+            "another name, or set overwrite=True to replace it."
+        )
+
+    def reload(self) -> bool:
+        """Follow the file that was opened or saved last, if another process has saved to it since.
+
+        If it has not, nothing is read but the version. Other threads may search meanwhile.
+
+        Returns:
+            Whether there was something new.
+
+        Raises:
+            ValueError: if there is no such file, it is damaged or of another encoder, or this search was changed since
+                and not saved: the earlier documents stay.
+            OSError: if the file cannot be read.
+        """
+        if self._file is None:
+            raise ValueError("reload needs a file: HybridSearch.open opens one, search.save writes one.")
+        path, version = self._file
+        if stored_version(path) == version:
+            return False
+        before = self._state
+        state = before if before.version != version else read_state(path)
+        with self._replacing:
+            if state is before or self._state is not before:
+                raise ValueError(
+                    f"the search must have no changes that {str(path)!r} lacks, got some, which reload would lose: "
+                    "save it to another file, or open this one again."
+                )
+            self._encoder.check_similarity(state.similarity)
+            check_same_encoder(state.encoder, before.encoder)
+            self._state, self._file = state, (path, state.version)
+        return True
+
+    def to_qdrant(self, client: QdrantClient, name: str, **options: Any) -> QdrantSearch:
+        """Make a Qdrant collection of the documents, which encodes none of them, and return the search of it.
+
+        The collection goes its own way: what either search adds and removes from then on is not in the other.
+
+        Args:
+            client: a ``qdrant_client.QdrantClient``, in memory or of a server (``pip install "st-extras[qdrant]"``).
+            name: of a new collection. If this is stopped before its end, delete what it left by
+                ``client.delete_collection``.
+            **options: of ``client.create_collection``, such as ``replication_factor=2``.
+
+        Raises:
+            ValueError: if the collection exists, a field of the metadata is named "_document", a number in it is
+                infinite or has more than 64 bits, or a document has more passages than Qdrant holds.
+            OSError: if the server refuses or does not answer.
+        """
+        from st_extras.search.qdrant import CollectionSettings, make_collection
+
+        state = self._state
+        lengths = np.asarray(state.words.counts.sum(axis=1), dtype=np.float32)
+        settings = CollectionSettings(
+            encoder=state.encoder,
+            similarity=state.similarity,
+            passage_words=state.passage_words,
+            language=state.words.language,
+            word_rules=word_rules(state.words.language),
+            bm25_weight=state.weight.value,
+            mean_length=float(lengths.mean()) if len(lengths) else 0.0,
+        )
+        embeddings = np.split(state.embeddings.whole(), state.passages.first[1:-1])
+        spans = _spans_in_texts(state)
+        return make_collection(client, name, self._encoder, settings, state.documents, spans, embeddings, **options)
 
     def __repr__(self) -> str:
         state = self._state
@@ -265,10 +307,10 @@ class HybridSearch:
         return f"HybridSearch({counts}, bm25_weight={state.weight.value:.4g})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_path": None, "_changing": None}  # a copy goes its own way, in memory
+        return {**vars(self), "_replacing": None}  # a copy changes in its own memory; it may be saved to the same file
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
-        vars(self).update(attributes, _changing=threading.RLock())
+        vars(self).update(attributes, _replacing=threading.Lock())
 
     @property
     def documents(self) -> list[Document]:
@@ -282,8 +324,8 @@ class HybridSearch:
 
     @property
     def embeddings(self) -> Floats:
-        """(P, D) of the passages, of length 1 for cosines; 0 of words that a table of words does not know."""
-        return self._state.embeddings
+        """(P, D) of the passages, a copy; of length 1 for cosines, 0 of words that a table of words does not know."""
+        return self._state.embeddings.whole()
 
     @property
     def bm25(self) -> BM25:
@@ -293,12 +335,7 @@ class HybridSearch:
     @property
     def passage_spans(self) -> list[list[tuple[int, int]]]:
         """First and last character of the passages of each of the N documents, in its text without the title."""
-        state = self._state
-        bounds = state.passages.first.tolist()
-        return [
-            [_in_text(document, *span) for span in state.passages.spans[first:end].tolist()]
-            for document, first, end in zip(state.documents, bounds, bounds[1:], strict=False)
-        ]
+        return _spans_in_texts(self._state)
 
     @property
     def bm25_weight(self) -> float:
@@ -308,7 +345,7 @@ class HybridSearch:
     @property
     def weight_source(self) -> WeightSource:
         """Where the weight is from: "given", or found from "queries" or from sentences of the "documents"."""
-        return self._state.weight.source
+        return self._state.rule.source
 
     @property
     def language(self) -> str | None:
@@ -322,22 +359,26 @@ class HybridSearch:
 
     # --- searching ---
 
-    def search(self, queries: Any, top_k: int = 10, *, among: Collection[Id] | None = None) -> list[list[Hit]]:
+    def search(
+        self, queries: Any, top_k: int = 10, *, among: Collection[Id] | Callable[[Document], bool] | None = None
+    ) -> list[list[Hit]]:
         """Return the best documents for each query, best first, as ``sentence_transformers.util.semantic_search`` does.
 
         Args:
             queries: strings, or one string. One without any text finds nothing.
             top_k: how many documents to return, at least 1; fewer if there are fewer.
-            among: ids of the documents to search in, for all queries; those that are not there are ignored. None: all.
+            among: the documents to search in, for all queries: their ids, of which those that are not there are
+                ignored, or a function that is true of them, such as ``lambda document: document.metadata.get("product")
+                == "card"``. None: all.
 
         Returns:
-            For each query a list of :class:`Hit`: ``{"corpus_id": id, "score": dense + w * BM25, "title": ...,
-            "passage": (first, last), "text": ...}``, with the passage nearest to the query. Of equal scores, the
-            document that was added first comes first.
+            For each query a list of :class:`Hit`: ``{"corpus_id": id, "score": dense + w * bm25, "title": ...,
+            "text": ..., ...}``, with the passage nearest to the query. Of equal scores, the document that was added
+            first comes first.
 
         Raises:
-            ValueError: if a query is not a string or no valid text, its embedding is not finite, or ``top_k`` or
-                ``among`` is not allowed.
+            ValueError: if a query is not a string or no valid text, its embedding is not finite, ``top_k`` or ``among``
+                is not allowed, or the function fails for a document.
         """
         texts = (queries,) if isinstance(queries, str) else check_strings("queries", queries)
         top_k = check_count("top_k", top_k, 1)
@@ -348,22 +389,29 @@ class HybridSearch:
         searched = [number for number, text in enumerate(texts) if not is_blank(text)]
         if not searched or not count:
             return hits
-        self._check_similarity(state)
+        self._encoder.check_similarity(state.similarity)
         bm25 = state.bm25
-        embedded = self._embed("query", [texts[number] for number in searched])
+        embedded = self._encoder.embed("query", [texts[number] for number in searched])
         for rows in row_blocks(len(searched), len(state.embeddings)):
-            word_scores = bm25.scores([texts[number] for number in searched[rows]])
+            bm25_scores = bm25.scores([texts[number] for number in searched[rows]])
             if allowed is not None:
-                word_scores[:, ~allowed] = 0
+                bm25_scores[:, ~allowed] = 0
             nearest = _nearest_documents(state, embedded[rows], count, allowed)
-            sides = zip(searched[rows], embedded[rows], word_scores, nearest, highest(word_scores, count), strict=True)
+            sides = zip(searched[rows], embedded[rows], bm25_scores, nearest, highest(bm25_scores, count), strict=True)
             for number, query, by_words, near, first_by_words in sides:
                 shared = first_by_words[by_words[first_by_words] > 0]  # they have a word of the query
                 candidates = np.union1d(near, shared)  # sorted, so the stable sort keeps the order of equal ones
                 dense, best_passages = _best_passages(state, candidates, query)
                 scores = dense + state.weight.value * by_words[candidates]
+                words = words_to_mark(texts[number], state.words.language)
                 hits[number] = [
-                    _hit(state, int(candidates[i]), int(best_passages[i]), float(scores[i]))
+                    _hit(
+                        state,
+                        int(candidates[i]),
+                        int(best_passages[i]),
+                        {"score": scores[i], "dense": dense[i], "bm25": by_words[candidates[i]]},
+                        words,
+                    )
                     for i in np.argsort(-scores, kind="stable")[:top_k].tolist()
                 ]
         return hits
@@ -378,18 +426,46 @@ class HybridSearch:
         """
         texts = check_strings("queries", queries, at_least=1)
         state = self._state
-        self._check_similarity(state)
-        dense = state.passages.best(self._embed("query", texts) @ state.embeddings.T)
+        self._encoder.check_similarity(state.similarity)
+        dense = state.passages.best(state.embeddings.scores(self._encoder.embed("query", texts)))
         return dense, state.bm25.scores(texts)
+
+    def unrelated_similarity(self, one_in: int = 1000) -> float:
+        """Return the cosine or dot product that one in so many pairs of a query and an unrelated document exceeds.
+
+        A bound for "nothing relevant": what only few unrelated documents reach. It compares the queries that the weight
+        was found from, or else a sentence of each of 200 documents, with at most 2,000 documents drawn at random, but
+        for those that contain the query: nearly all pairs of these are unrelated.
+
+        Args:
+            one_in: more refuses more queries, and more good hits.
+
+        Raises:
+            ValueError: if there are fewer than ten times as many pairs, or no query.
+        """
+        one_in = check_count("one_in", one_in, 1)
+        state = self._state
+        self._encoder.check_similarity(state.similarity)
+        texts = [document.full_text for document in state.documents]
+        queries = [*state.rule.queries] or queries_from_documents(texts)
+        places = sorted(random.Random(0).sample(range(len(texts)), min(len(texts), _SAMPLED)))
+        unrelated = np.array([[query not in texts[place] for place in places] for query in queries], dtype=np.bool_)
+        if unrelated.sum() < 10 * one_in:
+            raise ValueError(f"one_in must be at most a tenth of {unrelated.sum():,} pairs, got {one_in:,}.")
+        rows = np.concatenate([np.arange(*state.passages.first[place : place + 2]) for place in places])
+        _, passages = state.passages.kept(rows)
+        scores = passages.best(self._encoder.embed("query", queries) @ state.embeddings.rows(rows).T)
+        return float(np.quantile(scores[unrelated], 1 - 1 / one_in))
 
     # --- changing ---
 
     def add(self, documents: Any, *, embeddings: Any = None, show_progress_bar: bool = False) -> UpdateCounts:
         """Add documents; those whose ids are there are replaced if their title or text changed.
 
-        The search then finds what a new search of all documents with the same weight would find. Another thread may
-        search meanwhile: it finds the earlier documents until all is done. A document without text removes the one of
-        its id. A call that is interrupted adds nothing: add very many documents in parts.
+        Their passages are encoded and nothing else. The search then finds what a new search of all documents with the
+        same weight would find. Other threads may search meanwhile: they find the earlier documents until all is done.
+        Metadata replaces that of the same id, which encodes nothing. A document without text removes the one of its id.
+        A call that is interrupted adds nothing: add very many documents in parts.
 
         Args:
             documents: as for the class, with an id for each: a list of texts would be numbered from 0 again.
@@ -401,26 +477,23 @@ class HybridSearch:
             How many documents were encoded, kept and dropped.
 
         Raises:
-            ValueError: as for the class; or if the model no longer is the encoder that made the search. The earlier
-                documents then stay.
-            TimeoutError: if another process writes to the index for more than 10 seconds.
-            OSError: if the index cannot be written.
+            ValueError: as for the class. The earlier documents then stay.
         """
         given = as_documents(documents, require_ids=True)  # numbers from 0 would replace what is there
         by_id = {document.id: document for document in given}
         return self._change(
             given,
-            lambda document: by_id.get(document.id, document) == document,  # the others stay, too
+            lambda document: has_same_text(by_id.get(document.id, document), document),  # the others stay, too
             embeddings=embeddings,
             show_progress_bar=show_progress_bar,
         )
 
     def remove(self, ids: Collection[Id]) -> UpdateCounts:
-        """Remove documents by their ids; those that are not there are ignored.
+        """Remove documents by their ids, with their words; those that are not there are ignored.
 
         Returns and errors are those of :meth:`add`.
         """
-        gone = _check_ids("ids", ids)
+        gone = check_ids("ids", ids)
         return self._change([], lambda document: document.id not in gone)
 
     def update(
@@ -444,15 +517,15 @@ class HybridSearch:
 
         Returns and errors are those of :meth:`add`.
         """
-        weight = _wanted_weight(queries, bm25_weight)
+        rule = _check_rule(queries, bm25_weight)
         given = _check_not_all_blank(as_documents(documents))
         by_id = {document.id: document for document in given}
         return self._change(
             given,
-            lambda document: by_id.get(document.id) == document,  # the others go
+            lambda document: document.id in by_id and has_same_text(by_id[document.id], document),  # the others go
             embeddings=embeddings,
             show_progress_bar=show_progress_bar,
-            weight=weight,
+            rule=rule,
             stay_whole=embeddings is not None,
         )
 
@@ -463,109 +536,77 @@ class HybridSearch:
         *,
         embeddings: Any = None,
         show_progress_bar: bool = False,
-        weight: Weight | None = None,
+        rule: WeightRule | None = None,
         stay_whole: bool = False,
     ) -> UpdateCounts:
-        """Change the search, and its index within one transaction: see :meth:`_state_after`."""
+        """Put the state after a change in the place of the one before; again, if another thread was faster."""
         given_embeddings = _as_rows(embeddings, given)
         show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
-        with self._changing:
-            index: AbstractContextManager[Connection | None] = nullcontext()
-            if self._path is not None:
-                index = transaction(self._path)
-            with index as file:
-                before = self._state
-                if file is not None and stored_version(file) != before.version:  # another process changed it
-                    before = read_state(file)
-                self._check_encoder(before)
-                after, kept, counts = self._state_after(
-                    before, given, keeps, given_embeddings, show_progress_bar, weight, stay_whole
-                )
-                if file is not None and stored_version(file) != after.version:
-                    write_change(file, before, kept, after)
-            self._state = after
-        return counts
+        change = _Change(given, keeps, given_embeddings, show_progress_bar, rule, stay_whole)
+        while True:
+            before = self._state
+            after, counts = self._state_after(before, change)
+            with self._replacing:
+                if self._state is before:
+                    self._state = after
+                    return counts
 
-    def _state_after(
-        self,
-        state: SearchState,
-        given: Sequence[Document],
-        keeps: Callable[[Document], bool],
-        given_embeddings: Floats | None,
-        show_progress_bar: bool,
-        weight: Weight | None = None,
-        stay_whole: bool = False,
-    ) -> tuple[SearchState, NDArray[np.bool_], UpdateCounts]:
-        """Return the state after a change, which of the N documents before stay (N,), and the counts.
-
-        Args:
-            state: before the change.
-            given: documents to add where they are not kept; those without text are left out.
-            keeps: whether a document of the state stays.
-            given_embeddings: (G, D) of the given documents, none of which is cut; None: they are encoded.
-            show_progress_bar: show how many passages are encoded.
-            weight: another weight, or what to find it from. None: it stays, or is found again from what it was found
-                from.
-            stay_whole: whether documents are not cut from now on. If they were until now, all are replaced.
-        """
-        kept = np.fromiter(map(keeps, state.documents), np.bool_, len(state.documents))
-        if stay_whole and state.passage_words is not None:
-            state, kept = replace(state, passage_words=None), np.zeros_like(kept)
-        there = {state.documents[place].id for place in np.flatnonzero(kept).tolist()}
-        new = [i for i, one in enumerate(given) if one.id not in there and not is_blank(one.full_text)]
+    def _state_after(self, state: SearchState, change: _Change) -> tuple[SearchState, UpdateCounts]:
+        """Return the state after a change, and the counts."""
+        self._encoder.check_similarity(state.similarity)
+        kept = np.fromiter(map(change.keeps, state.documents), np.bool_, len(state.documents))
+        if change.stay_whole and state.passage_words is not None:
+            state, kept = replace(state, passage_words=None, version=new_version()), np.zeros_like(kept)
+        by_id = {document.id: document for document in change.given}
+        earlier = [state.documents[place] for place in np.flatnonzero(kept).tolist()]
+        staying = [by_id.get(document.id, document) for document in earlier]  # perhaps with other metadata
+        there = {document.id for document in staying}
+        new = [i for i, one in enumerate(change.given) if one.id not in there and not is_blank(one.full_text)]
         counts = UpdateCounts(encoded=len(new), kept=len(there), dropped=len(kept) - len(there))
         after = state
-        if new or counts.dropped:
-            documents = [given[i] for i in new]
-            embeddings = None if given_embeddings is None else torch.from_numpy(given_embeddings[new])
-            encoded = self._encode_new(state, kept, documents, embeddings, show_progress_bar)
-            after = state.changed(kept, documents, *encoded)
-        return self._weighted(after, weight), kept, counts
+        if new or counts.dropped or staying != earlier:
+            passages, embeddings = self._encode_new(state, kept, new, change)
+            after = state.changed(kept, staying, [change.given[i] for i in new], passages, embeddings)
+        return self._weighted(after, change.rule), counts
 
     def _encode_new(
-        self,
-        state: SearchState,
-        kept: NDArray[np.bool_],
-        documents: Sequence[Document],
-        given_embeddings: torch.Tensor | None,
-        show_progress_bar: bool,
+        self, state: SearchState, kept: NDArray[np.bool_], new: Sequence[int], change: _Change
     ) -> tuple[Passages, Floats]:
         """Return the P passages of new documents, and their embeddings (P, D).
 
         Args:
             state: before the change. Passages of the documents that it loses are not encoded again.
             kept: (N,) which of its documents stay.
-            documents: M new ones.
-            given_embeddings: (M, D) of these, none of which is cut; None: they are encoded.
-            show_progress_bar: show how many passages are encoded.
+            new: which of the documents of the change are new.
+            change: whose embeddings were given or, if not, are kept for another try.
         """
-        texts = [document.full_text for document in documents]
-        if given_embeddings is not None:
-            embeddings = self._check_given_embeddings(state, texts, given_embeddings)
+        texts = [change.given[i].full_text for i in new]
+        if change.given_embeddings is not None:
+            embeddings = self._check_given_embeddings(state, texts, torch.from_numpy(change.given_embeddings[new]))
             return cut_documents(self.model, texts, None), embeddings
+        warn_if_poorly_read(self.model, texts)
         passages = cut_documents(self.model, texts, state.passage_words)
         if state.passage_words is None:
             warn_of_long_ones(self.model, texts)
-        stays = np.repeat(kept, np.diff(state.passages.first))  # (P,)
-        if texts:
-            self._check_kept(state, np.flatnonzero(stays))
-        lost = np.flatnonzero(~stays)
-        row_of_text = dict(zip(_passage_texts(state, lost), lost.tolist(), strict=True))
         passage_texts = passages.texts(texts)
-        embeddings = np.empty((len(passage_texts), state.embeddings.shape[1]), dtype=np.float32)
+        embeddings = np.empty((len(passage_texts), state.embeddings.dimension), dtype=np.float32)
+        lost = np.flatnonzero(np.repeat(~kept, np.diff(state.passages.first))) if new else np.empty(0, dtype=np.int64)
+        known = dict(zip(_passage_texts(state, lost), state.embeddings.rows(lost), strict=True))
+        known |= {text: embedding for earlier in change.encoded for text, embedding in zip(*earlier, strict=True)}
         places: dict[str, list[int]] = {}  # of each text that is encoded, once
         for place, text in enumerate(passage_texts):
-            if text in row_of_text:
-                embeddings[place] = state.embeddings[row_of_text[text]]
+            if text in known:
+                embeddings[place] = known[text]
             else:
                 places.setdefault(text, []).append(place)
         different = sorted(places, key=lambda text: -len(text))  # long ones together, which saves padding
-        with tqdm(total=len(different), unit=" passages", desc="Encoding", disable=not show_progress_bar) as bar:
+        with tqdm(total=len(different), unit=" passages", desc="Encoding", disable=not change.show_progress_bar) as bar:
             for first in range(0, len(different), _ENCODED):
                 part = different[first : first + _ENCODED]
-                for text, embedding in zip(part, self._embed("document", part), strict=True):
+                for text, embedding in zip(part, self._encoder.embed("document", part), strict=True):
                     embeddings[places[text]] = embedding
                 bar.update(len(part))
+        change.encoded.append((passage_texts, embeddings))
         return passages, embeddings
 
     def _check_given_embeddings(
@@ -576,105 +617,87 @@ class HybridSearch:
         Raises:
             ValueError: if they are not, as those of another encoder or in another order.
         """
-        dimension = state.embeddings.shape[1]
+        dimension = state.embeddings.dimension
         if given_embeddings.shape[1] != dimension:
             raise ValueError(
                 f"embeddings must have the model's {dimension} dimensions, got {given_embeddings.shape[1]}."
             )
         embeddings = comparable(self.model, given_embeddings)
-        if other := self._difference(texts, embeddings, "unknown"):
+        longest = sorted(range(len(texts)), key=lambda i: -len(texts[i]))[:_COMPARED]
+        if not longest:
+            return embeddings
+        compared = [texts[i] for i in longest]
+        encoded = encode_as(self.model, "document", compared, convert_to_tensor=True, show_progress_bar=False)
+        again = torch.from_numpy(comparable(self.model, encoded))
+        dtype = str(encoded.dtype).removeprefix("torch.")
+        if other := embedding_difference(torch.from_numpy(embeddings[longest]), again, "unknown", dtype):
             raise ValueError(
                 f"embeddings must be those of the model, got others ({other}): give those of model.encode_document for "
                 "these documents, in their order."
             )
         return embeddings
 
-    def _check_kept(self, state: SearchState, rows: Numbers) -> None:
-        """Check that the encoder gives the longest of the passages that stay, (R,), their embeddings again.
-
-        Raises:
-            ValueError: if it is another encoder.
-        """
-        longest = rows[np.argsort(-np.ptp(state.passages.spans[rows], axis=1), kind="stable")[:_COMPARED]]
-        if other := self._difference(_passage_texts(state, longest), state.embeddings[longest], state.encoder.dtype):
-            raise ValueError(
-                f"model must be the encoder that made the search, got another ({other}): make the search again from "
-                "its documents."
-            )
-
-    def _difference(self, texts: Sequence[str], embeddings: Floats, dtype: str) -> str | None:
-        """Return how far the encoder's embeddings of the longest of N texts are from these (N, D), in words.
-
-        None if it made them, in the precision ``dtype``.
-        """
-        longest = sorted(range(len(texts)), key=lambda i: -len(texts[i]))[:_COMPARED]
-        if not longest:
-            return None
-        compared = [texts[i] for i in longest]
-        encoded = encode_as(self.model, "document", compared, convert_to_tensor=True, show_progress_bar=False)
-        again = torch.from_numpy(comparable(self.model, encoded))
-        dtypes = dtype, str(encoded.dtype).removeprefix("torch.")
-        return embedding_difference(torch.from_numpy(embeddings[longest]), again, *dtypes)
-
-    def _embed(self, role: Role, texts: Sequence[str]) -> Floats:
-        """Return the embeddings (N, D) of N >= 1 queries or documents, whose inner products are the similarities."""
-        options: dict[str, Any] = {"batch_size": self._batch_size, "convert_to_tensor": True}
-        embeddings = encode_as(self.model, role, texts, show_progress_bar=False, **options)
-        check_finite_embeddings(embeddings, texts)
-        return comparable(self.model, embeddings)
-
-    def _weighted(self, state: SearchState, wanted: Weight | None) -> SearchState:
-        """Return the state with the weight that is wanted, or with its own, which is found again if it must be."""
-        earlier = state.weight
-        weight = earlier if wanted is None else replace(wanted, share=earlier.share)
-        total = len(state.documents)
-        is_old = wanted is not None or not weight.value or total >= 2 * weight.document_count
-        if weight.source != "given" and total and is_old:
-            queries = weight.queries or queries_from_documents([document.full_text for document in state.documents])
-            embedded = self._embed("query", queries)
-            value = hybrid_weight(state.bm25, queries, embedded, state.embeddings, weight.share, state.passages)
-            weight = replace(weight, value=value, document_count=total)
-            if earlier.document_count and value != earlier.value:
+    def _weighted(self, state: SearchState, wanted: WeightRule | None) -> SearchState:
+        """Return the state with a weight by the rule that is wanted, or by its own, if it is old by that."""
+        earlier, total = state.weight, len(state.documents)
+        rule = state.rule if wanted is None else replace(wanted, share=state.rule.share)
+        weight = earlier
+        if rule.given is not None:
+            weight = replace(earlier, value=rule.given)
+        elif total and (wanted is not None or earlier.is_old):
+            queries = rule.queries or queries_from_documents([document.full_text for document in state.documents])
+            embedded = self._encoder.embed("query", queries)
+            value = hybrid_weight(state.bm25, queries, embedded, state.embeddings.whole(), rule.share, state.passages)
+            weight = Weight(value, documents=total)
+            if earlier.documents and value != earlier.value:
                 logger.warning(
                     "BM25 has the weight %.4g from now on, found from %s of %s documents; it was %.4g, of %s.",
                     value,
-                    "queries" if weight.queries else "sentences",
+                    "queries" if rule.queries else "sentences",
                     f"{total:,}",
                     earlier.value,
-                    f"{earlier.document_count:,}",
+                    f"{earlier.documents:,}",
                 )
-        return state if weight == earlier else replace(state, weight=weight, version=new_version())
-
-    def _check_encoder(self, state: SearchState) -> None:
-        self._check_similarity(state)
-        if other := state.encoder.difference(self._fingerprint()):
-            raise ValueError(f"model must be the encoder that made the search, got another ({other}).")
-
-    def _check_similarity(self, state: SearchState) -> None:
-        if self.model.similarity_fn_name != state.similarity:
-            raise ValueError(
-                f"model.similarity_fn_name must be {state.similarity!r} as the search was made with, got "
-                f"{self.model.similarity_fn_name!r}."
-            )
-
-    def _fingerprint(self) -> EncoderFingerprint:
-        """Return which encoder the model encodes documents by; with cosine, lengths do not count."""
-        found = EncoderFingerprint.of(self.model, route="document")
-        return replace(found, probes=torch.from_numpy(comparable(self.model, found.probes)))
+        if (rule, weight) == (state.rule, earlier):
+            return state
+        return replace(state, rule=rule, weight=weight, version=new_version())
 
 
-def _wanted_weight(queries: Any, bm25_weight: float | None) -> Weight | None:
-    """Return a weight that was given, or at most 1,000 queries to find it from; None: neither was given."""
+@dataclass
+class _Change:
+    """What a change does to whatever state it finds.
+
+    Attributes:
+        given: documents to add where they are not kept; those without text are left out.
+        keeps: whether a document of the state stays.
+        given_embeddings: (G, D) of the given documents, none of which is cut; None: they are encoded.
+        show_progress_bar: show how many passages are encoded.
+        rule: where another weight comes from. None: the rule stays, and the weight is found again if it is old.
+        stay_whole: whether documents are not cut from now on. If they were until now, all are replaced.
+        encoded: passages and their embeddings from a try that another thread's change undid.
+    """
+
+    given: Sequence[Document]
+    keeps: Callable[[Document], bool]
+    given_embeddings: Floats | None
+    show_progress_bar: bool
+    rule: WeightRule | None = None
+    stay_whole: bool = False
+    encoded: list[tuple[list[str], Floats]] = field(default_factory=list)
+
+
+def _check_rule(queries: Any, bm25_weight: float | None) -> WeightRule | None:
+    """Return where the weight is to come from: itself, or at most 1,000 queries; None: neither was given."""
     if bm25_weight is not None:
         if queries is not None:
             raise ValueError("queries must be None with bm25_weight: they only serve to find it.")
-        return Weight(check_not_negative("bm25_weight", bm25_weight), "given")
+        return WeightRule(given=check_not_negative("bm25_weight", bm25_weight))
     if queries is None:
         return None
     sampled = sample_queries(queries)
     if not sampled:
         raise ValueError("queries must hold at least one text that is not blank, got none.")
-    return Weight(source="queries", queries=tuple(sampled))
+    return WeightRule(queries=tuple(sampled))
 
 
 def _check_not_all_blank(documents: list[Document]) -> list[Document]:
@@ -702,22 +725,34 @@ def _as_rows(embeddings: Any, documents: Sequence[Document]) -> Floats | None:
     return rows
 
 
-def _check_ids(argument: str, ids: Collection[Id]) -> set[Id]:
-    """Return ids as Python has them: those of numpy, too, are whole numbers.
+def _allowed(state: SearchState, among: Collection[Id] | Callable[[Document], bool]) -> NDArray[np.bool_]:
+    """Return (N,) which documents have one of these ids, or are such that a function is true of them.
 
     Raises:
-        ValueError: if they are no collection of texts and whole numbers.
+        ValueError: if they are no ids, or the function fails for a document, which is named.
     """
-    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
-        raise ValueError(f"{argument} must be a list of ids, got {shown(ids)}.")
-    return {check_id(one, argument, "document") for one in ids}
-
-
-def _allowed(state: SearchState, among: Collection[Id]) -> NDArray[np.bool_]:
-    """Return (N,) which documents have one of these ids."""
     allowed = np.zeros(len(state.documents), dtype=np.bool_)
-    allowed[[state.places[one] for one in _check_ids("among", among) if one in state.places]] = True
+    if not callable(among):
+        allowed[[state.places[one] for one in check_ids("among", among) if one in state.places]] = True
+        return allowed
+    document = None
+    try:
+        for place, document in enumerate(state.documents):
+            allowed[place] = bool(among(document))
+    except Exception as error:
+        raise ValueError(
+            f"among must be a function that is true or false of each document, got {error!r} of {shown(document)}."
+        ) from error
     return allowed
+
+
+def _spans_in_texts(state: SearchState) -> list[list[Span]]:
+    """Return where the passages of each document stand in its text."""
+    bounds = state.passages.first.tolist()
+    return [
+        [place_in_text(document, tuple(span)) for span in state.passages.spans[first:end].tolist()]
+        for document, first, end in zip(state.documents, bounds, bounds[1:], strict=False)
+    ]
 
 
 def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:
@@ -727,21 +762,12 @@ def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:
     return [state.documents[place].full_text[start:stop] for place, (start, stop) in zip(of, spans, strict=True)]
 
 
-def _hit(state: SearchState, place: int, row: int, score: float) -> Hit:
-    """Return the document at a place as the hit of a query whose best passage has this row."""
+def _hit(state: SearchState, place: int, row: int, scores: Mapping[str, float], words: frozenset[str]) -> Hit:
+    """Return the document at a place as the hit of a query whose best passage has this row, with the query's words."""
     document = state.documents[place]
-    first, last = _in_text(document, *state.passages.spans[row].tolist())
-    text = document.text[first:last]
-    return Hit(corpus_id=document.id, score=score, title=document.title, passage=(first, last), text=text)
-
-
-def _in_text(document: Document, start: int, stop: int) -> tuple[int, int]:
-    """Return where a part of a document's full text stands in its text; one of the title alone is empty there."""
-    if not document.title:
-        return start, stop
-    space = len(document.text) - len(document.text.lstrip())  # the full text is the title, a space, the stripped text
-    first, last = (max(0, place - len(document.title) - 1) + space for place in (start, stop))
-    return min(first, len(document.text)), min(last, len(document.text))
+    passage = place_in_text(document, tuple(state.passages.spans[row].tolist()))
+    scores = {name: float(score) for name, score in scores.items()}
+    return make_hit(document, passage, **scores, marked_words=words, language=state.words.language)
 
 
 def _nearest_documents(
@@ -751,9 +777,9 @@ def _nearest_documents(
 
     None of those whose embedding is 0, nor of a query whose embedding is 0; with ``allowed`` (N,), only of these.
     """
-    scores = embedded @ state.embeddings.T
-    if not state.has_embedding.all():
-        scores[:, ~state.has_embedding] = -np.inf
+    scores = state.embeddings.scores(embedded)
+    if not state.embeddings.known.all():
+        scores[:, ~state.embeddings.known] = -np.inf
     best = state.passages.best(scores)
     if allowed is not None:
         best[:, ~allowed] = -np.inf
@@ -769,6 +795,6 @@ def _best_passages(state: SearchState, places: Numbers, query: Floats) -> tuple[
     counts = state.passages.first[places + 1] - begins
     ends = counts.cumsum()
     rows = np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
-    scores = state.embeddings[rows] @ query
+    scores = state.embeddings.rows(rows) @ query
     best = [first + int(scores[first:end].argmax()) for first, end in zip(ends - counts, ends, strict=True)]
     return scores[best], rows[best]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-import math
+import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from typing import Any
 
 from st_extras.checks import check_count, check_seed, shown
 from st_extras.text.files import has_lone_surrogate
-from st_extras.text.tables import Table, dataset_table, open_tables, text_columns
+from st_extras.text.tables import Table, dataset_table, is_missing, open_tables, text_columns, warn_of_faults
 from st_extras.text.words import INVISIBLE, SPACED_WORD
 
 FEWEST_WITH_LETTERS = 0.5
@@ -83,7 +83,7 @@ def check_sentence(value: Any, where: str) -> str:
         ValueError: if it is not a string, or holds a lone surrogate; the message begins with ``where``.
     """
     if not isinstance(value, str):
-        hint = ": leave its row out, or fill it" if _is_missing(value) else ""
+        hint = ": leave its row out, or fill it" if is_missing(value) else ""
         hint = ": name the column, as in dataset['sentence']" if isinstance(value, Mapping) else hint
         raise ValueError(f"{where}: expected a sentence, got {value!r:.80}{hint}.")
     if has_lone_surrogate(value):
@@ -107,14 +107,9 @@ def title_and_text(row: Mapping[str, Any], where: str) -> tuple[str, str]:
         ValueError: as :func:`check_sentence`; the message begins with ``where``.
     """
     title, text = row.get("title"), row.get("text")
-    if _is_missing(title):
+    if is_missing(title):
         return "", check_sentence(text, where)
-    return check_sentence(title, where).strip(), "" if _is_missing(text) else check_sentence(text, where)
-
-
-def _is_missing(value: Any) -> bool:
-    """Return whether a cell is empty: None, or NaN as pandas has it."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    return check_sentence(title, where).strip(), "" if is_missing(text) else check_sentence(text, where)
 
 
 def with_title(title: str, text: str) -> str:
@@ -140,6 +135,32 @@ def different_texts(texts: Iterable[str]) -> tuple[list[str], list[int]]:
     places: dict[str, int] = {}
     found = [places.setdefault(text, len(places)) for text in texts]
     return list(places), found
+
+
+def sampled_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> tuple[list[str], int]:
+    """Sample different texts of a collection, a stream or a data set, in random order; blank ones are left out.
+
+    Args:
+        texts: read once.
+        limit: at most this many.
+        seed: which ones, and their order.
+        name: of the argument that they are from, for messages.
+
+    Returns:
+        The sample, and how many texts were read.
+    """
+    read = 0
+
+    def stripped() -> Iterator[str]:
+        nonlocal read
+        for text in map(str.strip, iterate_sentences(texts, name=name)):
+            if not is_blank(text):
+                read += 1
+                yield text
+
+    sample = distinct_sample(stripped(), limit, seed)
+    random.Random(seed).shuffle(sample)  # text is often sorted by label or origin, and scored texts must be of all
+    return sample, read
 
 
 def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str]:
@@ -199,18 +220,21 @@ def source_names(sources: Sources) -> list[str]:
     return names
 
 
-def stream_sentences(sources: Sources, *, column: str | None = None, limit: int | None = None) -> Iterator[str]:
+def stream_sentences(
+    sources: Sources, *, column: str | None = None, limit: int | None = None, whole_files: bool = False
+) -> Iterator[str]:
     """Read the sentences of files, folders and data sets one after another, in flat memory.
 
     Args:
         sources: one or several of
 
-            * a file: text with a sentence per line (any name), .md (a file is one text), .jsonl (.ndjson), .csv or
+            * a file: text with a sentence per line (any name but those of other markup, such as .html), .md (.mdx,
+              .markdown, .mkd, .mdown; a file is one text), .jsonl (.ndjson), .csv or
               .tsv, also with .gz, .bz2 or .xz; .parquet; .json (a list, or one object per line), which is read whole;
               in upper or lower case. The first row of a .csv or .tsv file names the columns. Fields of .csv files are
               separated by commas, semicolons, tabs or bars: whichever gives the column. Quotes of a .tsv file enclose
               fields if all of it can be read so and one of them holds a quote, a tab or a line end. The title of a .md
-              file, in its YAML front matter or else its first heading, stands before the text;
+              file, in its front matter (YAML, TOML or JSON) or else its first heading, stands before the text;
             * a folder, which stands for all .txt, .md, .jsonl, .csv, .tsv (also .gz) or .parquet files in it and below
               it, in the order of their names; they must be of one kind. Hidden files, copies such as ``a.txt~`` and
               folders of encoders are not read; the log has the number of files that are not. ``a.txt`` beside
@@ -223,6 +247,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
             exists, with the column title before it; of parquet files and data sets, otherwise the only column of
             strings.
         limit: number of sentences after which to stop. None: read all.
+        whole_files: a .txt file is one text, rather than a text for each line.
 
     Returns:
         An iterator over the sentences in order, stripped, without empty ones. It can be read once. The log names files
@@ -238,7 +263,7 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
         raise ValueError("sources must name at least one text file or data set, got none.")
     if limit is not None:
         limit = check_count("limit", limit, 1)
-    tables = [table for name in names for table in open_tables(name, text_columns(column))]
+    tables = [table for name in names for table in open_tables(name, text_columns(column), whole_files=whole_files)]
     for table in [table for table in tables if Path(table.name).is_file()][:_CHECKED_FILES]:
         for _ in islice(texts_of(table), _CHECKED_ROWS):
             pass
@@ -247,14 +272,17 @@ def stream_sentences(sources: Sources, *, column: str | None = None, limit: int 
 
 def _stripped(tables: list[Table]) -> Iterator[str]:
     empty = []
-    for table in tables:
-        found = False
-        for sentence in texts_of(table):
-            if not is_blank(sentence):
-                found = True
-                yield sentence.strip()
-        if not found:
-            empty.append(table.name)
+    try:
+        for table in tables:
+            has_text = False
+            for sentence in texts_of(table):
+                if not is_blank(sentence):
+                    has_text = True
+                    yield sentence.strip()
+            if not has_text:
+                empty.append(table.name)
+    finally:  # also where the caller wants no more
+        warn_of_faults(tables)
     if len(empty) == len(tables):
         raise ValueError(f"{empty[0]!r} holds no sentences.")
     if empty:

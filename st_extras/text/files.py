@@ -21,7 +21,7 @@ MAX_LINE = 100_000_000
 KINDS = (".txt", ".md", ".jsonl", ".csv", ".tsv", ".json", ".parquet")
 """The kinds of files that are read, as their names end."""
 
-_ALIASES = {".ndjson": ".jsonl", ".markdown": ".md"}
+_ALIASES = {".ndjson": ".jsonl", ".markdown": ".md", ".mdown": ".md", ".mkd": ".md", ".mdx": ".md"}
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _OTHER_FILES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
@@ -35,6 +35,16 @@ _OTHER_FILES = {
     b"%PDF-": "a PDF",
 }
 """First bytes of files that are easily taken for text."""
+_MARKUP = {
+    ".html": "an HTML page",
+    ".htm": "an HTML page",
+    ".rst": "reStructuredText",
+    ".adoc": "AsciiDoc",
+    ".ipynb": "a notebook",
+    ".yaml": "YAML",
+    ".yml": "YAML",
+}
+"""Names of text files that hold more than texts: to be refused rather than read line by line."""
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -46,7 +56,7 @@ def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
 
     Returns:
         A kind such as ".csv", and a packing such as ".gz"; "" where the name has none. ".ndjson" is
-        ".jsonl", ".markdown" is ".md".
+        ".jsonl"; ".markdown", ".mdown", ".mkd" and ".mdx" are ".md".
     """
     name = Path(str(path).lower())
     packed = name.suffix if name.suffix in _OPENERS else ""
@@ -62,16 +72,23 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
     Bytes that are not UTF-8 become lone surrogates, which :func:`read_lines` refuses with their line.
 
     Raises:
-        ValueError: if the file begins like one of another kind, or is packed and damaged.
+        ValueError: if the file begins like one of another kind, its name ends as that of markup other than Markdown, or
+            it is packed and damaged.
     """
     packed = file_kind(path)[1]
+    plain = Path(path).with_suffix("") if packed else Path(path)
+    if markup := _MARKUP.get(plain.suffix.lower()):
+        raise ValueError(
+            f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {markup}: save its text as .md or "
+            ".txt."
+        )
     with (_OPENERS[packed] if packed else open)(path, "rb") as binary:
         try:
             start = binary.peek(8192)
-            found = next((other for first, other in _OTHER_FILES.items() if start.startswith(first)), None)
-            found = "a tar archive: unpack it" if start[257:262] == b"ustar" else found
-            if found is not None:
-                raise ValueError(f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {found}.")
+            other_kind = next((kind for first, kind in _OTHER_FILES.items() if start.startswith(first)), None)
+            other_kind = "a tar archive: unpack it" if start[257:262] == b"ustar" else other_kind
+            if other_kind is not None:
+                raise ValueError(f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {other_kind}.")
             newline = "" if b"\r" in start and b"\n" not in start else "\n"  # lines end at \r where there is no \n
             is_utf_16 = start.startswith(_UTF_16)
             encoding, errors = ("utf-16", "strict") if is_utf_16 else ("utf-8-sig", "surrogateescape")

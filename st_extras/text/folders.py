@@ -23,7 +23,7 @@ JUDGEMENTS = (".tsv", ".txt", ".csv", ".jsonl", ".qrel", ".qrels", ".trec")
 """The kinds of files that hold judgements of relevance."""
 _COPIES = ("~", ".bak", ".bk", ".old", ".orig", ".part", ".swp", ".tmp")
 """Endings of what editors, merges and downloads leave beside a file."""
-_OF_ENCODERS = {"modules.json", "config_sentence_transformers.json"}
+_ENCODER_FILES = {"modules.json", "config_sentence_transformers.json"}
 """A folder with these files is that of an encoder: its card and other files are not read as text."""
 _TEXTS = tuple(kind for kind in KINDS if kind != ".json")  # folders of data sets describe themselves in .json
 
@@ -63,8 +63,8 @@ def only_one(files: Sequence[Path], folder: Path, what: str) -> Path:
         ValueError: if there is none, or more than one; the message names them.
     """
     if len(files) != 1:
-        found = " and ".join(str(file.relative_to(folder)) for file in files) or "none"
-        raise ValueError(f"{str(folder)!r} must hold one {what}, got {found}.")
+        names = " and ".join(str(file.relative_to(folder)) for file in files) or "none"
+        raise ValueError(f"{str(folder)!r} must hold one {what}, got {names}.")
     return files[0]
 
 
@@ -84,7 +84,7 @@ def files_of_folder(folder: Path) -> list[Path]:
     known: set[Path] = set()  # folders that links lead to again
     for root, below, names in os.walk(folder, followlinks=True):  # unlike Path.rglob
         place = Path(root)
-        is_encoder = {*names} >= _OF_ENCODERS
+        is_encoder = {*names} >= _ENCODER_FILES
         if is_encoder:
             logger.warning("%s holds an encoder, and is not read as text.", place)
         if is_encoder or place.resolve() in known:
@@ -97,7 +97,7 @@ def files_of_folder(folder: Path) -> list[Path]:
     files.sort()
     if not files:
         raise ValueError(f"'{folder}' is a folder without {', '.join(_TEXTS)} files: give files.")
-    return _of_one_kind(files, others, str(folder))
+    return _check_one_kind(files, others, str(folder))
 
 
 def files_of_pattern(pattern: str) -> list[Path]:
@@ -113,10 +113,10 @@ def files_of_pattern(pattern: str) -> list[Path]:
         raise ValueError(f"There is no file that matches {pattern!r}.")
     known = {file for file in files if stem_of(file, KINDS)} or {file for file in files if not is_copy(file)}
     others = [file for file in files if file not in known] if known else []
-    return _of_one_kind(sorted(known) or files, others, pattern)
+    return _check_one_kind(sorted(known) or files, others, pattern)
 
 
-def _of_one_kind(files: list[Path], others: list[Path], where: str) -> list[Path]:
+def _check_one_kind(files: list[Path], others: list[Path], where: str) -> list[Path]:
     """Return ``files`` if they are of one kind; the log has the number of the others, if there are any."""
     by_kind: dict[str, list[Path]] = {}
     for file in files:
@@ -185,9 +185,9 @@ def find_judgements(folder: Path) -> dict[str, Path]:
         ValueError: if there are two of a split.
     """
     inside: Iterable[Path] = sorted((folder / "qrels").iterdir()) if (folder / "qrels").is_dir() else ()
-    found: dict[str, list[Path]] = {}
+    by_split: dict[str, list[Path]] = {}
     for file in (*inside, *sorted(folder.glob("qrels.*"))):
         stem = stem_of(file, JUDGEMENTS)
         if stem is not None and file.is_file():
-            found.setdefault(stem.removeprefix("qrels."), []).append(file)
-    return {split: only_one(files, folder, f"file of the judgements {split}") for split, files in found.items()}
+            by_split.setdefault(stem.removeprefix("qrels."), []).append(file)
+    return {split: only_one(files, folder, f"file of the judgements {split}") for split, files in by_split.items()}

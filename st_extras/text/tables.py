@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from glob import has_magic
 from itertools import islice
@@ -14,10 +15,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import shown
+from st_extras.checks import counted, shown
 from st_extras.text.files import MAX_LINE, check_decoded, file_kind, open_text, parse_json, read_lines
 from st_extras.text.folders import files_of_folder, files_of_pattern, find_search_folder, is_copy
 from st_extras.text.markdown import parse_markdown
+
+logger = logging.getLogger(__name__)
 
 TEXT_COLUMNS = ("sentence", "text", "sentence1", "content", "contents")
 """Usual names of the column of a text."""
@@ -35,6 +38,8 @@ _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
+_WHOLE = "whole file"  # beside the kinds of files, as an ending
+_ARROW_TEXTS = ("string", "large_string", "string_view")
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
 
@@ -63,8 +68,21 @@ class Column:
         """Return the names of a table's columns that it may be, best first."""
         real = {name: name for name in names}
         real = {str(name).strip().casefold(): name for name in reversed([*real])} | real
-        found = (real.get(name, real.get(name.casefold())) for name in self.names)
-        return [name for name in found if name is not None]
+        matching = (real.get(name, real.get(name.casefold())) for name in self.names)
+        return [name for name in matching if name is not None]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a file or data set holds that is not read; filled while its rows are read.
+
+    Attributes:
+        faults: why the front matter of a file could not be read, by its place.
+        columns: names of columns with values that no text and no metadata can be, such as images; no values.
+    """
+
+    faults: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,7 @@ class Table:
         read: returns its rows.
         may_guess_text: whether the first column may be the only one of strings, as values have types.
         hint: what is wrong if a file of this kind has no such column.
+        left_out: what it holds that is not read.
     """
 
     name: str
@@ -84,12 +103,16 @@ class Table:
     read: Callable[[], Rows]
     may_guess_text: bool = False
     hint: str = ""
+    left_out: LeftOut = field(default_factory=LeftOut)
 
-    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rows(self, *, with_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the place of each row, and what it holds in the columns, by their keys.
 
         A line of a text file or a string in .jsonl is a row of the first of them alone. An optional column that does
         not exist is left out.
+
+        Args:
+            with_others: whether the key "others" holds a dict of what stands in all other columns, by their names.
 
         Raises:
             ValueError: if a required column does not exist or is there twice, or the file cannot be read.
@@ -102,7 +125,11 @@ class Table:
             if tuple(row) != names:
                 chosen = self._choose(self.name if names is None else where, row)
                 names = tuple(row)
-            yield where, {key: row[name] for key, name in chosen.items()}
+            values = {key: row[name] for key, name in chosen.items()}
+            if with_others:
+                read = set(chosen.values())
+                values["others"] = {name: value for name, value in row.items() if name not in read}
+            yield where, values
 
     def _choose(self, where: str, row: Mapping[str, Any]) -> dict[str, str]:
         """Return the name of each column that is read, by its key; messages begin with ``where``."""
@@ -111,11 +138,11 @@ class Table:
         size = sum(1 for name in row if str(name).strip())
         chosen = dict[str, str]()
         for key, column in self.columns.items():
-            found = [name for name in column.found_in(row) if name not in chosen.values()]
-            if not found and not chosen and column.given is None and self.may_guess_text and len(strings) == 1:
-                found = strings
-            if found:
-                chosen[key] = found[0]
+            candidates = [name for name in column.found_in(row) if name not in chosen.values()]
+            if not candidates and not chosen and column.given is None and self.may_guess_text and len(strings) == 1:
+                candidates = strings
+            if candidates:
+                chosen[key] = candidates[0]
             elif size > column.optional_up_to:
                 remedy = f"; {column.remedy}" if column.remedy else ""
                 wanted = " or ".join(column.names)
@@ -151,12 +178,19 @@ def text_columns(
     return columns
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a cell is empty: None, or NaN as pandas has it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def read_number(value: Any, where: str, what: str) -> float:
     """Return the number that a cell holds.
 
     Raises:
-        ValueError: if it is no finite number; the message begins with ``where``, and calls it ``what``.
+        ValueError: if it is empty, or no finite number; the message begins with ``where``, and calls it ``what``.
     """
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+        raise ValueError(f"{where}: a {what} is missing, got {shown(value)}: fill it, or leave its row out.")
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -169,10 +203,15 @@ def read_number(value: Any, where: str, what: str) -> float:
 # --- what a name stands for ---
 
 
-def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
+def open_tables(name: str, columns: Mapping[str, Column], *, whole_files: bool = False) -> list[Table]:
     """Return what ``name`` stands for: one table, or each file of a folder or pattern; of a search folder, its corpus.
 
     Files are read when their rows are asked for; data sets are found, and downloaded, at once.
+
+    Args:
+        name: of a file, a folder, a pattern or a data set.
+        columns: to read.
+        whole_files: a text file is one row, and its path the id, rather than a row for each line.
 
     Raises:
         ValueError: if there is nothing of that name, or it is not clear which files are meant.
@@ -180,16 +219,17 @@ def open_tables(name: str, columns: Mapping[str, Column]) -> list[Table]:
     if not name.strip():
         raise ValueError(f"A source of text must be a file, folder, pattern or data set, got {name!r}.")
     path = Path(name)
+    other = _WHOLE if whole_files else ".txt"
     if path.is_file() or path.is_fifo():
-        return [open_file(path, columns)]
+        return [open_file(path, columns, other)]
     if path.is_dir():
         collection = find_search_folder(path)
         files = files_of_folder(path) if collection is None else [collection.corpus]
-        return [open_file(file, columns) for file in files]
+        return [open_file(file, columns, other) for file in files]
     if has_magic(name) and "://" not in name:
-        return [open_file(file, columns) for file in files_of_pattern(name)]
+        return [open_file(file, columns, other) for file in files_of_pattern(name)]
     check_no_missing_file(name)
-    return [_of_hub(name, columns)]
+    return [_hub_table(name, columns)]
 
 
 def check_no_missing_file(name: str) -> None:
@@ -210,7 +250,8 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     Args:
         path: the file.
         columns: to read.
-        other: what a file of any other ending is read as: ".txt", one sentence per line, or ".tsv".
+        other: what a file of any other ending, or of .txt, is read as: ".txt", a row for each line, ".tsv", or a row
+            that is the whole file.
 
     Raises:
         ValueError: if it is a copy that an editor left, or a pipe that would have to be read twice.
@@ -225,8 +266,24 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     if kind in _READ_TWICE and Path(path).is_fifo():
         raise ValueError(f"{str(path)!r} must be a file, as a table is read twice, got a pipe: save it first.")
     read, hint = _READERS[kind]
-    given = (columns,) if kind == ".csv" else ()  # they decide what separates its fields
-    return Table(str(path), columns, partial(read, path, *given), kind == ".parquet", hint)
+    left_out = LeftOut()
+    more: dict[str, tuple[Any, ...]] = {
+        ".csv": (columns,),  # which decide what separates its fields
+        ".md": (left_out,),
+        ".parquet": (left_out, "id" in columns),
+    }
+    return Table(str(path), columns, partial(read, path, *more.get(kind, ())), kind == ".parquet", hint, left_out)
+
+
+def warn_of_faults(tables: Iterable[Table]) -> None:
+    """Log of how many files the front matter could not be read, and of the first one why."""
+    faults = [fault for table in tables for fault in table.left_out.faults.items()]
+    if faults:
+        where, reason = faults[0]
+        logger.warning(
+            "Front matter that could not be read is left out: of %s, such as %s (%s).",
+            *(counted(len(faults), "file"), where, reason),
+        )
 
 
 # --- files ---
@@ -236,10 +293,17 @@ def _lines(path: str | PathLike[str]) -> Rows:
     return ((f"{path}, line {number}", line) for number, line in read_lines(path))
 
 
-def _markdown(path: str | PathLike[str]) -> Rows:
+def _whole_text(path: str | PathLike[str]) -> Rows:
+    """Yield the one document of a text file; its path is its id."""
+    yield str(path), {"id": str(path), "text": "".join(line for _, line in read_lines(path))}
+
+
+def _markdown(path: str | PathLike[str], left_out: LeftOut) -> Rows:
     """Yield the one document of a Markdown file; its path is its id, unless it has one."""
     page = parse_markdown("".join(line for _, line in read_lines(path)))
-    yield str(path), page._asdict() | {"id": page.id or str(path)}
+    if page.fault:
+        left_out.faults[str(path)] = page.fault
+    yield str(path), {"id": page.id or str(path), "title": page.title, "text": page.text, "metadata": page.fields}
 
 
 def _jsonl(path: str | PathLike[str]) -> Rows:
@@ -362,42 +426,79 @@ def _has_quoted_fields(path: str | PathLike[str]) -> bool:
 
     They enclose fields if all rows can be read so and it matters: a field holds a quote, a tab or a line end.
     """
-    width, found = 0, False
+    width, matters = 0, False
     try:
         for _, fields in islice(_records(path, "\t", quoted=True), _SNIFFED):
             width = width or len(fields)
             split = any("\n" in field and "\t" in field for field in fields)  # likely two quotes of two rows
             if len(fields) != width or split:
                 return False
-            found = found or any(sign in field for field in fields for sign in '"\n\t')
+            matters = matters or any(sign in field for field in fields for sign in '"\n\t')
     except ValueError:
         return False
-    return found
+    return matters
 
 
-def _parquet(path: str | PathLike[str]) -> Rows:
-    """Yield the rows of a parquet file, with a named index; lists and the like are not read."""
+def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> Rows:
+    """Yield the rows of a parquet file, with a named index; of nested columns at most lists of texts, such as tags."""
     import pyarrow  # type: ignore[import-untyped]
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
     number = 0
     try:
-        with ParquetFile(path, buffer_size=2**20) as file:
-            plain = [field.name for field in file.schema_arrow if not pyarrow.types.is_nested(field.type)]
-            names = [name for name in plain if not name.startswith("__index_level_")]
+        with ParquetFile(path, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
+            names: list[str] = []
+            for column in file.schema_arrow:
+                if column.name in names:
+                    raise ValueError(
+                        f"{path}: a table must name each column once, got {column.name} twice: rename one."
+                    )
+                if not pyarrow.types.is_nested(column.type) or (with_lists and _holds_texts(column.type)):
+                    names.append(column.name)
+                else:
+                    left_out.columns[column.name] = None
+            names = [name for name in names if not name.startswith("__index_level_")]
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
             for batch in file.iter_batches(_BATCH, columns=names):
-                for row in batch.to_pylist():
+                columns = {name: _values(batch.column(name), name, left_out) for name in names}
+                for i in range(batch.num_rows):
                     index = {one["name"]: one["start"] + number * one["step"] for one in ranges}
-                    yield f"{path}, row {number}", row | index
+                    yield f"{path}, row {number}", {name: values[i] for name, values in columns.items()} | index
                     number += 1
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}, row {number}: could not be read ({_reason(error)}).") from error
 
 
+def _holds_texts(type_: Any) -> bool:
+    """Return whether a nested type of pyarrow is that of a list of texts."""
+    items = getattr(type_, "value_type", None)
+    return str(getattr(items, "value_type", items)) in _ARROW_TEXTS  # of a dictionary: its values
+
+
+def _values(column: Any, name: str, left_out: LeftOut) -> list[Any]:
+    """Return the values of a column of pyarrow; None for dates that Python does not have."""
+    import pyarrow
+
+    if not pyarrow.types.is_temporal(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    values = [_date(scalar) for scalar in column]
+    if values.count(None) > column.null_count:
+        left_out.columns[name] = None
+    return values
+
+
+def _date(scalar: Any) -> Any:
+    """Return a date or time of pyarrow; None if it is beyond the year 9999 or of a time zone that is not known here."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return None
+
+
 _READERS: dict[str, tuple[Callable[..., Rows], str]] = {
     ".txt": (_lines, ""),
+    _WHOLE: (_whole_text, ""),
     ".md": (_markdown, ""),
     ".jsonl": (_jsonl, ""),
     ".json": (_json, " (it must be a list of objects, or hold one per line)"),
@@ -417,7 +518,7 @@ def _reason(error: Exception) -> str:
 # --- data sets ---
 
 
-def _of_hub(name: str, columns: Mapping[str, Column]) -> Table:
+def _hub_table(name: str, columns: Mapping[str, Column]) -> Table:
     """Return the table of a data set of the Hub: downloaded, or streamed if its name begins with ``hf://``."""
     streamed = "://" in name
     address = name.removeprefix("hf://").removeprefix("datasets/") if streamed else name
@@ -441,14 +542,25 @@ def _of_hub(name: str, columns: Mapping[str, Column]) -> Table:
 
 
 def dataset_table(dataset: Any, name: str, columns: Mapping[str, Column]) -> Table:
-    """Return the table of a ``datasets.Dataset`` or ``IterableDataset``; columns of lists, images etc. are not read."""
-    return Table(name, columns, partial(_rows_of_dataset, dataset, name), may_guess_text=True)
+    """Return the table of a ``datasets.Dataset`` or ``IterableDataset``.
+
+    Of columns that hold no single values, lists of texts are read where documents are, and no images, vectors etc.
+    """
+    left_out = LeftOut()
+    read = partial(_rows_of_dataset, dataset, name, left_out, "id" in columns)
+    return Table(name, columns, read, may_guess_text=True, left_out=left_out)
 
 
-def _rows_of_dataset(dataset: Any, name: str) -> Rows:
+def _rows_of_dataset(dataset: Any, name: str, left_out: LeftOut, with_lists: bool) -> Rows:
     from datasets import ClassLabel, Value
 
-    names = [key for key, feature in (dataset.features or {}).items() if isinstance(feature, Value | ClassLabel)]
+    names = []
+    for key, feature in (dataset.features or {}).items():
+        items = getattr(getattr(feature, "feature", None), "dtype", "")
+        if isinstance(feature, Value | ClassLabel) or (with_lists and items in _ARROW_TEXTS):
+            names.append(key)
+        else:
+            left_out.columns[key] = None
     is_changed = getattr(dataset, "format", {}).get("type") == "custom"  # by a transform, which may need all columns
     number = 0
     try:

@@ -6,12 +6,10 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from importlib.util import find_spec
-from pathlib import Path
-from runpy import run_path
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -33,6 +31,14 @@ _EVERY_SCRIPT = (  # what is kept together, separated, dropped or paired
     "我们搜索文档 東京タワー 검색엔진을 ค้นหาเอกสาร ລາວ བོད་ཡིག ភាសាខ្មែរ မြန်မာ हिन्दी भाषा الكتـــابُ שָׁלוֹם "
     "running runs houses nationality"
 )
+STOP_WORDS = frozenset(
+    [
+        *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not"),
+        *("of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was"),
+        *("will", "with"),
+    ]
+)
+"""The English ones of Lucene's EnglishAnalyzer."""
 _FEWEST_WORDS = 3  # of a sentence that stands for a query
 _MOST_CHARACTERS = 2000  # of a text, whose words are compared
 _K1, _B = 1.5, 0.75
@@ -48,9 +54,8 @@ class WordCounts:
 
     Attributes:
         counts: (N, V) sparse, int32, a row for each document.
-        vocabulary: the column of each word. It may hold more words than columns: it grows with the documents, and
-            counts that were made before stay valid.
-        language: whose stop words are left out and whose other words are stemmed; see :class:`BM25`.
+        vocabulary: the column of each word; a document has each of them.
+        language: whose words are stemmed; see :class:`BM25`.
     """
 
     counts: csr_matrix
@@ -59,16 +64,16 @@ class WordCounts:
 
     @classmethod
     def of(
-        cls, documents: Sequence[str], language: str | None = None, vocabulary: dict[str, int] | None = None
+        cls, documents: Sequence[str], language: str | None = None, vocabulary: Mapping[str, int] | None = None
     ) -> WordCounts:
         """Count the words of N documents.
 
         Args:
             documents: the texts.
             language: as for the class.
-            vocabulary: of other documents: new words are added to it. None: a new one.
+            vocabulary: of other documents, whose columns come first. None: there are none.
         """
-        vocabulary = {} if vocabulary is None else vocabulary
+        vocabulary = dict(vocabulary or {})
         columns, counts, ends = array("i"), array("i"), [0]
         for text in documents:
             counted = Counter(search_words(text, language, singles=True))
@@ -79,11 +84,21 @@ class WordCounts:
         return cls(csr_matrix(arrays, shape=(len(documents), len(vocabulary))), vocabulary, language)
 
     def changed(self, kept: np.ndarray, documents: Sequence[str]) -> WordCounts:
-        """Return the counts of the documents that stay, ``kept`` (N,), and of further ones after them."""
-        more = WordCounts.of(documents, self.language, self.vocabulary).counts
-        left = self.counts if kept.all() else self.counts[np.flatnonzero(kept)]
-        left = csr_matrix((left.data, left.indices, left.indptr), shape=(left.shape[0], more.shape[1]))
-        return replace(self, counts=vstack([left, more], format="csr", dtype=np.int32))
+        """Return the counts of the documents that stay, ``kept`` (N,), and of further ones after them.
+
+        A word that no document has any more is forgotten.
+        """
+        left, vocabulary = self.counts, self.vocabulary
+        if not kept.all():
+            left = left[np.flatnonzero(kept)]
+            stays = np.bincount(left.indices, minlength=left.shape[1]) > 0
+            columns = np.cumsum(stays, dtype=np.int32) - 1
+            words = (word for word, is_left in zip(vocabulary, stays.tolist(), strict=True) if is_left)
+            vocabulary = {word: column for column, word in enumerate(words)}
+            left = csr_matrix((left.data, columns[left.indices], left.indptr), shape=(left.shape[0], len(vocabulary)))
+        more = WordCounts.of(documents, self.language, vocabulary)
+        left = csr_matrix((left.data, left.indices, left.indptr), shape=(left.shape[0], more.counts.shape[1]))
+        return replace(more, counts=vstack([left, more.counts], format="csr", dtype=np.int32))
 
     @cached_property
     def bm25(self) -> BM25:
@@ -95,7 +110,8 @@ class BM25:
     """BM25 (Lucene's form, k1 = 1.5, b = 0.75): how well documents match a query by their words.
 
     Words are compared in small letters (NFKC and case folding, "İ" as "i"). With a ``language`` they are stemmed, and
-    its stop words are left out, as the analyzers of search engines do; without, nothing is stemmed or left out.
+    in English Lucene's 33 stop words are left out; without, nothing is stemmed or left out. Other languages have no
+    stop words: what stands in most documents weighs next to nothing.
     What Lucene's StandardAnalyzer keeps together stays together: letters with their marks, soft hyphens and joiners.
     Beyond it, hyphens, apostrophes and underscores separate words; format characters, Arabic vowel signs, tatweel and
     Hebrew points are dropped, as Lucene's analyzers of these languages do. Chinese, Japanese, Korean, Thai, Lao,
@@ -121,8 +137,6 @@ class BM25:
         weights: (N, V) sparse, float32, by columns: what a word of a query adds to the score of each document.
 
     Raises:
-        ImportError: if there is a ``language`` and ``bm25s``, which has the stop words, is not installed
-            (``pip install "st-extras[search]"``).
         ValueError: if ``documents`` is not a collection of at least one string, or there is no stemmer for the
             language.
     """
@@ -133,11 +147,11 @@ class BM25:
         counts, self.vocabulary, self.language = documents.counts, documents.vocabulary, documents.language
         lengths = np.asarray(counts.sum(axis=1), dtype=np.float32).ravel()
         mean = lengths.mean() if len(lengths) else 0
-        saturation = _K1 * (1 - _B + _B * lengths / (mean or 1))
+        norms = length_norm(lengths, mean)
         weights = counts.tocsc().astype(np.float32)
         holding = np.diff(weights.indptr)  # (V,) documents that have a word
         idf = np.log1p((len(lengths) - holding + 0.5) / (holding + 0.5)).astype(np.float32)
-        weights.data /= weights.data + saturation[weights.indices]
+        weights.data /= weights.data + norms[weights.indices]
         weights.data *= np.repeat(idf, holding)
         self.weights = weights
 
@@ -157,8 +171,13 @@ class BM25:
 
     def columns(self, query: str) -> list[int]:
         """Return the columns of the words of a query that a document has; one that stands twice counts twice."""
-        known = (self.vocabulary.get(word, -1) for word in search_words(query, self.language))
-        return [column for column in known if 0 <= column < self.weights.shape[1]]
+        known = (self.vocabulary.get(word) for word in search_words(query, self.language))
+        return [column for column in known if column is not None]
+
+
+def length_norm(words: Any, mean: Any) -> Any:
+    """Return ``k1 * (1 - b + b * |d| / mean(|d|))`` of documents with so many words, in :class:`BM25`'s equation."""
+    return _K1 * (1 - _B + _B * words / (mean or 1))
 
 
 def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) -> float:
@@ -170,6 +189,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
 
         w = share * mean_q(std_n(dense[q, n])) / mean_q(std_n(bm25[q, n]))
 
+    A deviation that is no more than the rounding of the scores, 1.2e-7 of the highest for float32, is 0.
+
     Args:
         dense_scores: (Q, N) floating-point scores of an encoder: cosines or dot products, of all documents or a random
             sample of them.
@@ -178,7 +199,8 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
 
     Raises:
         ValueError: if ``share`` is not allowed, scores are not finite floating-point numbers of one shape (Q, N), those
-            of an argument are the same for all documents of every query, or no score of BM25 is above 0 (SQLite's).
+            of an argument are the same for all documents of every query, but for rounding, or no score of BM25 is above
+            0 (SQLite's).
 
     Example:
         >>> import numpy as np
@@ -192,7 +214,7 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
     if dense.shape != bm25.shape:
         raise ValueError(f"bm25_scores must have the shape of dense_scores, {dense.shape}, got {bm25.shape}.")
     for name, scores in (("dense_scores", dense), ("bm25_scores", bm25)):
-        if not np.ptp(scores, axis=1).any():
+        if not _deviations(scores).any():
             raise ValueError(f"{name} must differ between documents for some query, got equal ones for each.")
     if bm25.max() <= 0:
         raise ValueError("bm25_scores must be higher for a better match, got none above 0: negate those of SQLite.")
@@ -200,15 +222,25 @@ def bm25_weight(dense_scores: Any, bm25_scores: Any, share: float = BM25_SHARE) 
 
 
 def bm25_weight_of_blocks(blocks: Iterable[tuple[np.ndarray, np.ndarray]], share: float = BM25_SHARE) -> float:
-    """Return what :func:`bm25_weight` does, a block of queries at a time; 0 if BM25 scores all documents alike.
+    """Return what :func:`bm25_weight` does, a block of queries at a time; 0 if one side scores all documents alike.
 
     Args:
         blocks: (B, N) scores of the encoder and of BM25 for B of the queries each.
         share: as for :func:`bm25_weight`.
     """
-    spreads = [[side.std(axis=1) for side in block] for block in blocks]  # of each query
-    dense, bm25 = (float(np.concatenate(side).mean(dtype=np.float64)) for side in zip(*spreads, strict=True))
+    spreads = [[_deviations(side) for side in block] for block in blocks]
+    dense, bm25 = (float(np.concatenate(side).mean()) for side in zip(*spreads, strict=True))
     return share * dense / bm25 if bm25 else 0.0
+
+
+def _deviations(scores: np.ndarray) -> np.ndarray:
+    """Return the standard deviations (Q,) of (Q, N) scores over the documents; 0 if rounding alone would give them.
+
+    Equal documents have other last digits where a matrix product rounds their columns differently.
+    """
+    found = scores.std(axis=1, dtype=np.float64)
+    rounding = np.finfo(scores.dtype).eps * np.maximum(scores.max(axis=1), -scores.min(axis=1))
+    return np.where(found > rounding, found, 0.0)
 
 
 def check_share(share: Any) -> float:
@@ -224,7 +256,6 @@ def check_language(language: Any) -> str | None:
     """Return ``language`` if it is None or one of the Snowball stemmers of nltk.
 
     Raises:
-        ImportError: if ``bm25s``, which has the stop words, is not installed.
         ValueError: if there is no such stemmer.
     """
     if language is None:
@@ -232,36 +263,20 @@ def check_language(language: Any) -> str | None:
     from nltk.stem.snowball import SnowballStemmer
 
     known = tuple(name for name in SnowballStemmer.languages if name != "porter")  # an older stemmer for English
-    checked = str(check_choice("language", language, known))
-    _analyzer(checked)
-    return checked
+    return str(check_choice("language", language, known))
 
 
 @lru_cache(maxsize=2**18)
 def _stem(word: str, language: str) -> str:
-    """Return the stem of a word in small letters; "" of a stop word."""
-    stop_words, stemmer = _analyzer(language)
-    return "" if word in stop_words else str(stemmer.stem(word))
+    """Return the stem of a word in small letters; "" of an English stop word."""
+    return "" if language == "english" and word in STOP_WORDS else str(_stemmer(language).stem(word))
 
 
 @lru_cache
-def _analyzer(language: str) -> tuple[frozenset[str], Any]:
-    """Return the stop words of a language, for English those of Lucene, and its stemmer.
-
-    bm25s has none for Arabic, Finnish, Hungarian and Romanian. Its list is read without importing the package, which
-    would import jax where that is installed: jax takes three quarters of a GPU's memory at once, which torch needs.
-
-    Raises:
-        ImportError: if ``bm25s`` is not installed.
-    """
+def _stemmer(language: str) -> Any:
     from nltk.stem.snowball import SnowballStemmer
 
-    package = find_spec("bm25s")
-    if package is None or package.origin is None:
-        raise ImportError('language needs bm25s, for its stop words: pip install "st-extras[search]".')
-    lists = run_path(str(Path(package.origin).with_name("stopwords.py")))
-    name = "EN" if language == "english" else language.upper()
-    return frozenset(map(_folded, lists.get(f"STOPWORDS_{name}", ()))), SnowballStemmer(language)
+    return SnowballStemmer(language)
 
 
 def _folded(text: str) -> str:
@@ -275,7 +290,7 @@ def search_words(text: str, language: str | None = None, *, singles: bool = Fals
 
     Args:
         text: any text.
-        language: whose stop words are left out and whose other words are stemmed; see :class:`BM25`.
+        language: whose words are stemmed, see :class:`BM25`.
         singles: of characters that count by pairs, whether to return each alone too, as of documents.
     """
     found = []
@@ -290,7 +305,7 @@ def search_words(text: str, language: str | None = None, *, singles: bool = Fals
     return found
 
 
-def matching_spans(text: str, words: Container[str], language: str | None = None) -> list[Span]:
+def matching_spans(text: str, words: frozenset[str], language: str | None = None) -> list[Span]:
     """Return where the words of a text stand that are among ``words`` as :class:`BM25` compares them, left to right.
 
     Args:
@@ -298,19 +313,28 @@ def matching_spans(text: str, words: Container[str], language: str | None = None
         words: of :func:`search_words`, with the same ``language``.
         language: see :class:`BM25`.
     """
+    return [
+        (start + first, start + last)
+        for start, end in word_spans(text)
+        for first, last in _matches_in_word(text[start:end], words, language)
+    ]
+
+
+@lru_cache(maxsize=2**16)
+def _matches_in_word(word: str, words: frozenset[str], language: str | None) -> tuple[Span, ...]:
+    """Return where the parts of a word stand that are among ``words``: of "X-ray", "ray"."""
     spans: list[Span] = []
-    for start, end in word_spans(text):
-        for piece in _PIECE.finditer(text, start, end):
-            if piece[1] is None:
-                spans += [piece.span()] if any(word in words for word in search_words(piece[0], language)) else []
-                continue
-            for place in range(*piece.span()):
-                size = next((n for n in (2, 1) if _folded(text[place : min(place + n, piece.end())]) in words), 0)
-                if size and spans and place <= spans[-1][1]:  # pairs share a character
-                    spans[-1] = (spans[-1][0], max(spans[-1][1], place + size))
-                elif size:
-                    spans.append((place, place + size))
-    return spans
+    for piece in _PIECE.finditer(word):
+        if piece[1] is None:
+            spans += [piece.span()] if not words.isdisjoint(search_words(piece[0], language)) else []
+            continue
+        for place in range(*piece.span()):
+            size = next((n for n in (2, 1) if _folded(word[place : min(place + n, piece.end())]) in words), 0)
+            if size and spans and place <= spans[-1][1]:  # pairs share a character
+                spans[-1] = (spans[-1][0], max(spans[-1][1], place + size))
+            elif size:
+                spans.append((place, place + size))
+    return tuple(spans)
 
 
 def word_rules(language: str | None = None) -> str:
@@ -319,11 +343,10 @@ def word_rules(language: str | None = None) -> str:
     An index of words that were made in another way, as by another version of the stemmer, finds too little.
 
     Args:
-        language: of the stems and stop words.
+        language: of the stems.
     """
-    stop_words = () if language is None else sorted(_analyzer(language)[0])
-    texts = [_EVERY_SCRIPT, *stop_words, *(f"{word}s {word}ed {word}ing" for word in stop_words)]
-    return digest([" ".join([language or "", *search_words(text, language, singles=True)]) for text in texts])
+    stemmer = "" if language is None else version("nltk")
+    return digest([language or "", stemmer, *search_words(_EVERY_SCRIPT, language, singles=True)])
 
 
 def searchable_sentences(text: str) -> list[str]:

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_bool
-from st_extras.files import check_output, listed_files, one_writer, write_json
+from st_extras.files import check_output, listed_files, one_writer, why_unreadable, write_json
 from st_extras.training.processes import launched_rank
 
 logger = logging.getLogger(__name__)
 RECORD = "st_extras_training.json"
 """What the trained weights depend on, written before the first checkpoint: a resumed training must equal it."""
 _PREFIX = "checkpoint-"
-_NEEDED = {"trainer_state.json", "optimizer.pt", "scheduler.pt"}
+_STATE = "trainer_state.json"
+_NEEDED = {_STATE, "optimizer.pt", "scheduler.pt"}
 """Files of a checkpoint without which a resumed training would end with other weights."""
 
 
@@ -101,14 +102,35 @@ def is_complete(checkpoint: Path) -> bool:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the newest checkpoint that a training can continue from; None if there is none yet.
+    """Return the newest checkpoint that a training can continue from; None if there is none.
 
-    An interruption can leave the newest one half-written, and an older one half-deleted.
+    An interruption can leave the newest one half-written, and an older one half-deleted; a disk can damage any.
     """
     for checkpoint in reversed(_checkpoints(folder)):
-        if is_complete(checkpoint) and set(listed_files(checkpoint)) >= _NEEDED:
+        if is_complete(checkpoint) and set(listed_files(checkpoint)) >= _NEEDED and damage(checkpoint) is None:
             return checkpoint
     return None
+
+
+def damage(checkpoint: Path) -> str | None:
+    """Return why a complete checkpoint cannot be continued from, naming the file; None if it can.
+
+    The weights of the best checkpoint, which is another one, are part of it.
+    """
+    for name in listed_files(checkpoint):
+        if (reason := why_unreadable(checkpoint / name)) is not None:
+            return f"{name} cannot be read: {reason}"
+    if not (checkpoint / _STATE).exists():
+        return None
+    state = json.loads((checkpoint / _STATE).read_text(encoding="utf8"))
+    if not isinstance(state, dict) or str(state.get("global_step")) != checkpoint.name.removeprefix(_PREFIX):
+        return f"{_STATE} is not that of its step"
+    best = state.get("best_model_checkpoint")
+    if best is None or Path(best) == checkpoint:
+        return None
+    if not is_complete(Path(best)):
+        return f"{best}, which has the best weights, is not complete"
+    return None if (reason := damage(Path(best))) is None else f"{best}, which has the best weights: {reason}"
 
 
 @contextmanager
@@ -120,7 +142,8 @@ def keep_checkpoints(folder: Path, record: Mapping[str, Any], *, resume: bool) -
     Args:
         folder: the folder; without ``resume``, an interrupted training in it is discarded.
         record: what to record.
-        resume: whether an interrupted training is continued; a checkpoint that is not complete is removed.
+        resume: whether an interrupted training is continued; a checkpoint that is not complete is removed, and with a
+            warning one that cannot be read.
 
     Raises:
         ValueError: if another process is training there.
@@ -129,9 +152,12 @@ def keep_checkpoints(folder: Path, record: Mapping[str, Any], *, resume: bool) -
     folder.mkdir(parents=True, exist_ok=True)
     with one_writer(folder):
         if resume:
-            for checkpoint in _checkpoints(folder):
-                if not is_complete(checkpoint):
-                    shutil.rmtree(checkpoint)
+            complete = [checkpoint for checkpoint in _checkpoints(folder) if is_complete(checkpoint)]
+            damaged = {checkpoint: reason for checkpoint in complete if (reason := damage(checkpoint)) is not None}
+            for checkpoint, reason in damaged.items():
+                logger.warning("%s is left out and removed: %s.", checkpoint, reason)
+            for checkpoint in {*_checkpoints(folder)} - {*complete} | {*damaged}:
+                shutil.rmtree(checkpoint)
         else:
             remove_checkpoints(folder)
             write_json(folder / RECORD, record)

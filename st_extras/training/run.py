@@ -129,8 +129,9 @@ def train_encoder(
         no_duplicates: keep equal sentences out of the same batch, where they would be false negatives. From a million
             rows on, Sentence Transformers' sampler compares hashes, which makes the same batches.
         resume: continue from the last complete checkpoint in ``NAME.checkpoints``, or from the start if an interruption
-            left none. Text, loss and settings must be those of the interrupted training; the weights at the end are
-            those of an uninterrupted one. An earlier result in ``output`` is replaced.
+            left none; one with a damaged file is left out, with a warning. Text, loss and settings must be those of the
+            interrupted training; the weights at the end are those of an uninterrupted one. An earlier result in
+            ``output`` is replaced.
         overwrite: replace an earlier result in ``output``, also files in it that somebody has edited; without
             ``resume``, also discard an interrupted training beside it. A folder with any other file in it is refused
             before training.

@@ -71,6 +71,11 @@ class TrainingSettings:
         check_seed("seed", self.seed)
         if self.lora is not None:
             lora_config(self.lora)
+        if "gradient_accumulation_steps" in self.arguments:
+            check_count("gradient_accumulation_steps", self.arguments["gradient_accumulation_steps"], at_least=1)
+        for name in ("logging_steps", "save_steps"):
+            if name in self.arguments:
+                check_positive(name, self.arguments[name])  # below 1 a share of all steps
         if given := [name for name in _CHOICE if name in self.arguments]:
             raise ValueError(
                 f"{given[0]} must not be given, got {self.arguments[given[0]]!r}: evaluator chooses the weights, by "

@@ -14,7 +14,7 @@ from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.adaptation import CANDIDATES, adapt, choice, domain
-from st_extras.adaptation.domain import STRENGTHS, Gain, score_transforms
+from st_extras.adaptation.domain import STRENGTHS, Candidate, Gain, score_each
 from st_extras.adaptation.run import sample_texts
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import label_scores
@@ -30,7 +30,7 @@ NAMES = [one.name for one in CANDIDATES]
 # --- how candidates are scored ---
 
 TRANSFORMS = {
-    name: Affine(torch.eye(4).double(), torch.full((4,), float(number)).double())
+    name: Candidate(Affine(torch.eye(4).double(), torch.full((4,), float(number)).double()))
     for number, name in enumerate(("slight", "medium", "whitening"))
 }
 
@@ -41,11 +41,11 @@ def by_offset(*values: float) -> Any:
 
 
 def test_what_is_lost_on_general_english_is_held_against_a_candidate():
-    def gain(transform: Affine) -> Gain:
-        return 10.0 + float(transform.offset.mean()), None, None
+    def gain(candidate: Candidate) -> Gain:
+        return 10.0 + float(candidate.transform.offset.mean()), None, None
 
     on_pairs = by_offset(80.0, 77.0, 70.0)
-    results, not_tried = score_transforms(TRANSFORMS, gain, on_pairs, 80.0, 2.0, may_skip_whitening=False, seconds=1.5)
+    results, not_tried = score_each(TRANSFORMS, gain, on_pairs, 80.0, 2.0, may_skip_whitening=False, seconds=1.5)
     assert [(one.name, one.gain, one.general) for one in results] == [
         ("slight", 10.0, 80.0),
         ("medium", 11.0, 77.0),
@@ -67,7 +67,7 @@ def test_what_is_lost_on_general_english_is_held_against_a_candidate():
     ],
 )
 def test_whitening_is_tried_where_the_medium_one_keeps_general_english(base, after, limit, may_skip_whitening, tried):
-    results, not_tried = score_transforms(
+    results, not_tried = score_each(
         TRANSFORMS, lambda _: (0.1, 0.05, 0.2), by_offset(*after), base, limit, may_skip_whitening=may_skip_whitening
     )
     assert [one.name for one in results] == [*TRANSFORMS][:tried]
@@ -127,26 +127,25 @@ def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch
     monkeypatch.setattr(domain, "LEAST_CONFIRMED", 0.0)
     scores = dict(zip(NAMES, by_strength, strict=True))
 
-    def as_measured(transforms: Any, gain: Any, on_pairs: Any, general: Any, *limits: Any, **more: Any) -> Any:
+    def as_measured(candidates: Any, gain: Any, on_pairs: Any, general: Any, *limits: Any, **more: Any) -> Any:
         """Score by the numbers that were measured, in place of a random encoder's."""
-        names = {id(transform): name for name, transform in transforms.items()}
+        names = {id(one.transform): name for name, one in candidates.items()}
 
         def on_general(transform: Affine) -> float:
             return scores[names[id(transform)]][1]
 
-        def found(transform: Affine) -> Gain:
-            value = scores[names[id(transform)]][0]
+        def found(candidate: Candidate) -> Gain:
+            value = scores[names[id(candidate.transform)]][0]
             return value, value - 0.01, value
 
-        return score_transforms(transforms, found, on_general, base, *limits, **more)
+        return score_each(candidates, found, on_general, base, *limits, **more)
 
-    monkeypatch.setattr(domain, "score_transforms", as_measured)
+    monkeypatch.setattr(domain, "score_each", as_measured)
     found: Any = adapt(still_encoder, TEXTS, tmp_path / "out", **quiet(**options))
     assert [one.name for one in found.candidates] == NAMES[:tried]
     assert found.chosen == f"{chosen} neighbour transform"
     low, high = found.details.expected_points
-    assert (low, high) == choice.expected_points(scores[found.chosen][0])
-    assert choice.expected_points(-0.1) is None, "a strength that was asked for may lose"
+    assert (low, high) == choice.expected_points(scores[found.chosen][0], 600)
     assert f"gain on such texts {low:+.1f} to {high:+.1f} points" in (tmp_path / "out" / "README.md").read_text()
     assert [re.split("[,:]", one)[0] for one in filter(None, [found.details.not_tried])] == NAMES[tried:]
 
@@ -174,21 +173,21 @@ def test_the_report(still_encoder, whole):
     found, folder = whole
     assert json.loads((folder / "adaptation.json").read_text()) == json.loads(json.dumps(found.as_json()))
     texts = found.texts
-    assert (texts.read, texts.sampled, texts.used, texts.held_out, texts.mean_words) == (600, 600, 600, 120, 6.0)
-    held_out = sample_texts(TEXTS, 12_000, 42).texts[:120]
-    before, after = (torch.tensor(model.encode(held_out)) for model in (still_encoder, found.model))
+    assert (texts.read, texts.sampled, texts.used, texts.scored, texts.mean_words) == (600, 600, 600, 0, 6.0)
+    sampled = sample_texts(TEXTS, 12_000, 42).texts
+    before, after = (torch.tensor(model.encode(sampled)) for model in (still_encoder, found.model))
     for marks, embeddings in ((found.details.unrelated_before, before), (found.details.unrelated_after, after)):
         assert marks[100] == pytest.approx(unrelated_cosines(embeddings)[100], abs=1e-4)
     assert f"{found.details.changed:.0%}" in (folder / "neighbors.md").read_text()
     card = (folder / "README.md").read_text()
-    assert f"* **st-extras adapt**, {found.chosen}: computed from 480 unlabelled texts of a domain." in card
+    assert f"* **st-extras adapt**, {found.chosen}: computed from 600 unlabelled texts of a domain." in card
 
 
 @pytest.mark.usefixtures("few_general_pairs")
 @pytest.mark.parametrize(
     ("place", "name", "error"),
     [
-        (domain, "score_transforms", RuntimeError("no memory")),
+        (domain, "score_each", RuntimeError("no memory")),
         (domain, "neighbor_directions", ValueError("a bug")),
         (domain, "character_tfidf", ValueError("a bug")),
     ],
@@ -218,6 +217,26 @@ def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch, least, rea
     assert reason in found.reason
     assert (found.chosen, found.model is still_encoder) == (None, True)
     np.testing.assert_array_equal(saved(tmp_path / "out").encode(SENTENCES), still_encoder.encode(SENTENCES))
+
+
+@pytest.mark.usefixtures("few_general_pairs")
+def test_two_hundred_different_texts_are_enough(still_encoder, tmp_path):
+    for number, (texts, reason) in enumerate(
+        [
+            (TEXTS[:200], None),
+            (TEXTS[:199], "200 different texts are needed, got 199."),
+            ([*TEXTS[:199], TEXTS[0].upper()], "200 different texts are needed, got 199 but for numbers and case."),
+            (
+                [chr(0x4E00 + 3 * k) * 4 for k in range(300)],
+                "only 0% of the texts have a neighbour that embeddings and",
+            ),
+        ]
+    ):
+        found = run(still_encoder, texts, tmp_path / str(number))
+        left = found.reason.startswith("Left unchanged: ")
+        assert reason is None or (left and found.reason.removeprefix("Left unchanged: ").startswith(reason)), found
+        assert (reason is None) == bool(found.candidates)
+    assert not (tmp_path / "1" / "neighbors.md").exists()
 
 
 def test_settings_and_labelled_texts_of_the_corpus(encoder, tmp_path):
@@ -286,12 +305,12 @@ def test_a_strength_is_saved_whatever_it_loses_and_the_report_shows_no_limit(sti
 
 
 @pytest.mark.slow
-def test_a_threshold_is_moved_by_the_held_out_texts(still_encoder, tmp_path):
+def test_a_threshold_is_moved_by_the_texts_and_the_saved_transform(still_encoder, tmp_path):
     found = run(still_encoder, TEXTS, tmp_path / "out", dev=DEV, threshold=0.6)
-    held_out = sample_texts(TEXTS, 12_000, 42).texts[:120]
-    rows = [torch.tensor(model.encode(held_out)) for model in (still_encoder, found.model)]
+    sampled = sample_texts(TEXTS, 12_000, 42).texts
+    rows = [torch.tensor(model.encode(sampled)) for model in (still_encoder, found.model)]
     expected = moved_threshold(0.6, *rows)
     assert found.details.threshold.before == 0.6
-    assert found.details.threshold.pairs == 120 * 119 / 2
+    assert found.details.threshold.pairs == 600 * 599 / 2
     assert found.details.threshold.after == pytest.approx(expected.after, abs=1e-5)
-    assert 0 < found.details.threshold.above < 7140
+    assert 0 < found.details.threshold.above < 179_700

@@ -34,6 +34,29 @@ def tables(markdown: str) -> dict[str, list[list[str]]]:
     return found
 
 
+def test_neighbours_are_those_of_the_same_fold(tmp_path, monkeypatch):
+    monkeypatch.setattr(neighbors, "_EXAMPLES", 100)
+    before = draw(60, 6)
+    after = before + 0.3 * draw(60, 6, seed=1)
+    after[20:40] = before[20:40]
+    share = write_neighbors(tmp_path, TEXTS, before, after, folds=3, seed=42)
+    numbers = [[0, 20, 40][row // 20] for row in range(60)]  # of the first text of a row's fold
+    near = [
+        [[at + first for at in three_nearest(x[first : first + 20], row - first)] for x in (before, after)]
+        for row, first in enumerate(numbers)
+    ]
+    assert share == pytest.approx(sum(old[0] != new[0] for old, new in near) / 60)
+    changed = [row for row, (old, new) in enumerate(near) if set(old) != set(new)]
+    shown = tables(page(tmp_path))
+    assert list(shown) == [TEXTS[row] for row in changed]
+    assert not {TEXTS[row] for row in range(20, 40)} & set(shown)
+    for row in changed:
+        old, new = near[row]
+        assert [cells[0] for cells in shown[TEXTS[row]]] == [TEXTS[at] for at in old]
+        assert [cells[2].removeprefix("**new:** ") for cells in shown[TEXTS[row]]] == [TEXTS[at] for at in new]
+    assert "Each text is shown with the change computed without it" in page(tmp_path)
+
+
 def test_the_changed_are_counted_and_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(neighbors, "_EXAMPLES", 100)
     before = draw(60, 6)
@@ -49,6 +72,7 @@ def test_the_changed_are_counted_and_shown(tmp_path, monkeypatch):
     assert numbers == [60, first, round(100 * first / 60), len(three), round(100 * len(three) / 60)]
     shown = tables(page(tmp_path))
     assert list(shown) == [TEXTS[row] for row in three]
+    assert "The change was computed from these texts among others." in page(tmp_path)
     for row in three:
         old, new = near[row]
         names = [TEXTS[at] if at in old else f"**new:** {TEXTS[at]}" for at in new]
@@ -75,6 +99,18 @@ def test_turned_embeddings_and_equally_near_neighbours_are_no_change(tmp_path):
     before = torch.eye(6)  # all are equally far from each other
     write_neighbors(tmp_path, TEXTS[:6], before, before[[2, 0, 1, 5, 3, 4]], seed=42)
     assert "Of 6 texts, 0 (0%)" in page(tmp_path)
+
+
+@pytest.mark.parametrize("deviation", [1e-2, 1e-5, 1e-7])
+def test_neighbours_that_lie_close_together_are_told_apart(tmp_path, deviation):
+    """A raw encoder gives all texts about the same embedding."""
+    centre, apart, other = draw(6, seed=9), draw(60, 6), draw(60, 6, seed=1)
+    before, after = ((centre + deviation**0.5 * x).float() for x in (apart, other))
+    near = [[three_nearest(x.double(), row)[0] for row in range(60)] for x in (before, after)]
+    share = write_neighbors(tmp_path, TEXTS, before, after, seed=42)
+    assert share == pytest.approx(sum(old != new for old, new in zip(*near, strict=True)) / 60)
+    rounded = before * (1 + 1e-7 * draw(60, 6, seed=2)).float()
+    assert write_neighbors(tmp_path, TEXTS, before, rounded, seed=42) < 0.1
 
 
 HOSTILE = [

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,23 @@ from st_extras.adaptation import (
     DomainDetails,
     SearchDetails,
     TextSummary,
+    domain,
 )
-from st_extras.adaptation.choice import Choice, choose, why_no_whitening, why_not_accepted
-from st_extras.adaptation.domain import check_dev, dev_score, split_corpus
+from st_extras.adaptation.choice import (
+    POINTS_PER_GAIN,
+    Choice,
+    choose,
+    expected_points,
+    why_no_whitening,
+    why_not_accepted,
+)
+from st_extras.adaptation.domain import check_dev, compute_candidates, dev_score, usable_corpus
 from st_extras.adaptation.run import Sample, sample_texts
 from st_extras.adaptation.search import choose_harmless
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset, label_scores
 from st_extras.modules.linear import Affine
 from st_extras.modules.neighbor_directions import neighbor_directions
+from st_extras.text.term_weights import character_tfidf
 from tests.helpers import cosine, draw
 
 TEXTS = [f"text {chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(603)]
@@ -43,34 +53,42 @@ def test_texts_are_sampled_once_each_in_random_order():
         sample_texts(["a", 3], 1000, 1, "documents")
 
 
-def test_the_first_fifth_is_held_out_and_texts_without_embedding_are_left_out():
+def test_texts_without_embedding_are_left_out():
     vectors = draw(603, 4)
     vectors[5] = 0  # a table of words gives 0 to unknown words
-    corpus = split_corpus(Sample(TEXTS, 700), vectors[:590])  # the time was over
+    corpus = usable_corpus(Sample(TEXTS, 700), vectors[:590])  # the time was over
     left = [*TEXTS[:5], *TEXTS[6:590]]
     rows = torch.cat([vectors[:5], vectors[6:590]])
-    assert (corpus.held_out, corpus.fitting, corpus.why_not_usable) == (left[:117], left[117:], None)
-    assert torch.equal(corpus.held_out_embeddings, rows[:117])
-    assert torch.equal(corpus.fitting_embeddings, rows[117:])
+    assert (corpus.texts, corpus.why_not_usable) == (left, None)
+    assert torch.equal(corpus.embeddings, rows)
     summary = corpus.summary
-    assert (summary.read, summary.sampled, summary.encoded, summary.used, summary.held_out) == (700, 603, 590, 589, 117)
+    assert (summary.read, summary.sampled, summary.encoded, summary.used) == (700, 603, 590, 589)
     assert summary.mean_words == 2.0
 
 
 @pytest.mark.parametrize(
     ("texts", "vectors", "reason"),
     [
-        ([], draw(0, 4), "500 different texts are needed, got 0."),
-        (TEXTS[:499], torch.zeros(499, 4), "500 different texts are needed, got 0."),
-        (TEXTS[:499], draw(499, 4), "500 different texts are needed, got 499."),
+        ([], draw(0, 4), "200 different texts are needed, got 0."),
+        (TEXTS[:199], torch.zeros(199, 4), "200 different texts are needed, got 0."),
+        (TEXTS[:199], draw(199, 4), "200 different texts are needed, got 199."),
         ([*map(str, range(603))], draw(603, 4), "only 0% of the texts have a letter"),
-        (TEXTS, torch.ones(603, 4), "about the same embedding"),
-        (TEXTS, torch.eye(603)[:, :499], "needed, and 499 of 603 have an embedding other than 0."),
+        (TEXTS, torch.ones(603, 4), "the same embedding, but for the rounding"),
+        (TEXTS, torch.ones(603, 4) + 1e-7 * draw(603, 4), "the same embedding, but for the rounding"),
+        (TEXTS, torch.eye(603)[:, :199], "needed, and 199 of 603 have an embedding other than 0."),
         ([f"{a} {n}" for a in ("by", "By") for n in range(300)], draw(600, 4), "got 1 but for numbers and case."),
+        ([*TEXTS[:199], *(t.upper() for t in TEXTS[:5])], draw(204, 4), "got 199 but for numbers and case."),
     ],
 )
 def test_texts_that_cannot_be_used(texts, vectors, reason):
-    assert reason in (split_corpus(Sample(texts, len(texts)), vectors).why_not_usable or "")
+    assert reason in (usable_corpus(Sample(texts, len(texts)), vectors.double()).why_not_usable or "")
+
+
+def test_embeddings_that_are_nearly_the_same_are_usable_where_their_numbers_are_precise_enough():
+    nearly = 1 + 1e-3 * draw(603, 4).double()  # cosines above 0.99999
+    assert usable_corpus(Sample(TEXTS, 603), nearly).why_not_usable is None
+    in_half_precision = usable_corpus(Sample(TEXTS, 603), nearly, torch.bfloat16).why_not_usable
+    assert in_half_precision == "the encoder gives all texts the same embedding, but for the rounding of its numbers."
 
 
 # --- transforms ---
@@ -97,6 +115,36 @@ def test_the_transform_is_that_of_the_docstring(candidate):
         np.testing.assert_allclose(v @ affine.matrix.numpy() + affine.offset.numpy(), expected, atol=1e-9)
     moved = affine.apply(embeddings)
     torch.testing.assert_close(moved, embeddings @ affine.matrix + affine.offset)
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "outside", "folds"), [(603, 2000, 4000, 2), (603, 300, 4000, 3), (603, 2000, 250, 2)]
+)
+def test_a_text_is_scored_by_a_transform_that_was_computed_without_it(monkeypatch, count, most, outside, folds):
+    """Each fold's transform is that of the texts outside of it, the saved one that of all."""
+    monkeypatch.setattr(domain, "MOST", most)
+    monkeypatch.setattr(domain, "MOST_OUTSIDE", outside)
+    embeddings, scored = draw(count, 6) * torch.arange(1, 7), min(count, most)
+    found = compute_candidates(TEXTS, embeddings, folds=folds, seed=3)
+    assert [*found] == [one.name for one in CANDIDATES]
+    ends = [0]
+    for fold in range(folds):  # sizes that differ by one at most, the larger ones first
+        ends.append(ends[-1] + scored // folds + (fold < scored % folds))
+
+    def transform(rows: list[int], candidate: Any) -> Affine:
+        tfidf = character_tfidf([TEXTS[row] for row in rows])
+        return candidate.affine(neighbor_directions(embeddings[rows], tfidf=tfidf, seed=3))
+
+    for one in CANDIDATES:
+        torch.testing.assert_close(found[one.name].transform, transform([*range(count)], one))
+        expected = []
+        for first, end in pairwise(ends):
+            rows = [row for row in range(count) if not first <= row < end][:outside]
+            expected.append(transform(rows, one).apply(embeddings[first:end]))
+        torch.testing.assert_close(found[one.name].cross_fitted(embeddings[:scored]), torch.cat(expected))
+    without = compute_candidates(TEXTS, embeddings, folds=0, seed=3)[CANDIDATES[0].name]
+    assert without.by_fold == ()
+    torch.testing.assert_close(without.cross_fitted(embeddings), without.transform.apply(embeddings))
 
 
 # --- scores ---
@@ -158,6 +206,12 @@ def test_the_gentlest_of_the_good_ones_is_chosen(results, index, reason):
     assert choice.reason.startswith(reason)
 
 
+def test_points_are_expected_of_a_gain_from_five_hundred_texts():
+    assert expected_points(0.1, 500) == pytest.approx([0.1 * points for points in POINTS_PER_GAIN])
+    assert expected_points(0.1, 499) is None
+    assert expected_points(-0.1, 600) is None, "a strength that was asked for may lose"
+
+
 def test_the_first_one_without_harm_is_chosen():
     bad, good, better = result("a", -1.0, "later"), result("b", 0.0), result("c", 0.5)
     assert choose_harmless([bad, good, better]) == Choice("b", "b was chosen: no harm was found.")
@@ -192,7 +246,7 @@ def test_what_speaks_against_a_candidate():
 
 def report(details: Any, *candidates: CandidateResult) -> Adaptation:
     model: Any = object()
-    texts = TextSummary(9, 8, 8, 7, 2, 3.5, 0.1)
+    texts = TextSummary(9, 8, 8, 7, 3.5, 2, 0.1)
     return Adaptation(model, "b", "b was best.", "points", list(candidates), texts, details, 1.26)
 
 
@@ -223,3 +277,8 @@ def test_a_report_is_valid_json_whatever_was_measured():
     written = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert [written["candidates"][0][name] for name in ("gain", "low", "high")] == [None] * 3
     assert (written["details"]["mean_cosine"], written["details"]["max_general_loss"]) == (None, None)
+
+
+def test_text_without_spaces_counts_characters():
+    assert Sample([], 0).summary(2, ["我们喜欢苹果", "很好"]).mean_words == 4.0
+    assert Sample([], 0).summary(2, ["a lost card", "the end"]).mean_words == 2.5

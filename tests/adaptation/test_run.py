@@ -99,7 +99,7 @@ def test_an_earlier_result_is_replaced_and_model_and_random_state_stay(encoder, 
 def test_options_that_are_refused_and_what_becomes_of_others():
     wrong = {
         "minutes": (0, float("nan"), 10_001),
-        "limit": (499, 50_001, 600.0),
+        "limit": (199, 50_001, 600.0),
         "batch_size": (0, True, np.float64(8)),
     }
     wrong |= {"seed": (0.5, None), "overwrite": ("yes",), "show_progress_bar": (None,)}

@@ -3,7 +3,6 @@
 import json
 import random
 import statistics
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,13 +79,6 @@ def accepting(monkeypatch):
         return 0.0, 0.0
 
     monkeypatch.setattr(PseudoRelevanceComparison, "compare", accept)
-
-
-def test_without_bm25s_nothing_is_encoded(still_encoder, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(ImportError, match="language needs bm25s"):
-        run(still_encoder, tmp_path / "out", language="swedish")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("options", [{"keep_index": 1}, {"dev": ["a"]}, {"queries": "what"}], ids=str)

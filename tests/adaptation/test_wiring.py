@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_extras.adaptation import CANDIDATES, AdaptationOptions, adapt
-from st_extras.adaptation.domain import STRENGTHS
+from st_extras.adaptation.domain import FOLDS, STRENGTHS, compute_candidates
 from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.run import sample_texts
 from st_extras.correlation import spearman_of_pairs
@@ -47,38 +47,36 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     assert max(rows) == 7
     assert "Encoding" not in capfd.readouterr().err
     texts = sample_texts(TEXTS, 520, 5).texts
-    held_out, fitting = texts[:104], texts[104:]
     summary = found.texts
-    assert (summary.read, summary.sampled, summary.encoded, summary.used, summary.held_out) == (600, 520, 520, 520, 104)
-    assert summary.near_duplicates == near_duplicate_share(held_out)
+    assert (summary.read, summary.sampled, summary.encoded, summary.used, summary.scored) == (600, 520, 520, 520, 520)
+    assert summary.near_duplicates == near_duplicate_share(texts)
     assert found.cut_short is None
 
     embeddings = encoded(still_encoder, texts)
-    tfidf = character_tfidf(fitting)
+    tfidf = character_tfidf(texts)
     matrices = [
-        CANDIDATES[3].affine(neighbor_directions(embeddings[104:], tfidf=tfidf, seed=seed)).matrix.float()
-        for seed in (5, 42)
+        CANDIDATES[3].affine(neighbor_directions(embeddings, tfidf=tfidf, seed=seed)).matrix.float() for seed in (5, 42)
     ]
     dense = found.model[2].linear
     torch.testing.assert_close(dense.weight.detach().T, matrices[0])
     assert (matrices[1] - matrices[0]).abs().max() > 1e-3, "another seed is seen"
-    directions = neighbor_directions(embeddings[104:], tfidf=tfidf, seed=5)
-    comparison = LabelFreeComparison(held_out, embeddings[:104], seed=5)
+    candidates = compute_candidates(texts, embeddings, folds=FOLDS, seed=5)
+    comparison = LabelFreeComparison(texts, embeddings, folds=FOLDS, seed=5)
     first, second, grades = graded_pairs()
     pairs = encoded(still_encoder, [*first, *second])
     assert found.details.general == pytest.approx(spearman_of_pairs(pairs, grades))
-    for one, result in zip(CANDIDATES, found.candidates, strict=True):
-        transform = one.affine(directions)
-        score = comparison.compare(transform.apply(embeddings[:104]))
+    for one, result in zip(candidates.values(), found.candidates, strict=True):
+        score = comparison.compare(one.cross_fitted(embeddings))
         assert (result.gain, result.low, result.high) == pytest.approx((score.gain, score.low, score.high))
-        assert result.general == pytest.approx(spearman_of_pairs(transform.apply(pairs), grades))
+        assert result.general == pytest.approx(spearman_of_pairs(one.transform.apply(pairs), grades))
     assert (found.chosen, found.details.confirmed_share) == (STRENGTHS["whitening"], comparison.confirmed_share)
 
-    before, after = embeddings[:104], CANDIDATES[3].affine(directions).apply(embeddings[:104])
-    assert found.details.changed == write_neighbors(tmp_path, held_out, before, after, seed=5)
+    chosen = candidates[STRENGTHS["whitening"]]
+    before, after, unseen = embeddings, chosen.transform.apply(embeddings), chosen.cross_fitted(embeddings)
+    assert found.details.changed == write_neighbors(tmp_path, texts, before, unseen, folds=FOLDS, seed=5)
     page = (tmp_path / "out" / "neighbors.md").read_text()
     assert page == (tmp_path / "neighbors.md").read_text()
-    write_neighbors(tmp_path, held_out, before, after, seed=42)
+    write_neighbors(tmp_path, texts, before, unseen, folds=FOLDS, seed=42)
     assert page != (tmp_path / "neighbors.md").read_text(), "another seed is seen"
     for marks, side in ((found.details.unrelated_before, before), (found.details.unrelated_after, after)):
         for n, values in unrelated_cosines(side).items():
@@ -87,7 +85,7 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     assert (found.details.threshold.above, found.details.threshold.after) == (moved.above, pytest.approx(moved.after))
     general = f"{found.details.general:.2f} -> {found.chosen_result.general:.2f}"
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"{found.chosen}: computed from 416 unlabelled texts of a domain" in card
+    assert f"{found.chosen}: computed from 520 unlabelled texts of a domain, scored on 520 of them by " in card
     assert f", general English pairs {general} (" in card
 
 
@@ -99,9 +97,12 @@ def test_with_labels(still_encoder, tmp_path, capfd):
     found = adapt(still_encoder, texts, tmp_path / "out", dev=DEV, max_general_loss=3.5, options=options)
     kept = [text for text in sample_texts(texts, 800, 5).texts if text not in DEV.texts]
     assert (found.texts.read, found.texts.sampled, found.details.max_general_loss) == (800, 600, 3.5)
-    assert (found.details.confirmed_share, found.details.expected_points) == (None, None)
+    assert (found.texts.scored, found.details.confirmed_share, found.details.expected_points) == (0, None, None)
+    page = (tmp_path / "out" / "neighbors.md").read_text()
+    assert page.startswith("# Nearest neighbours before and after\n\nOf 600 texts, ")
+    assert " The change was computed from these texts among others." in page
     embeddings = encoded(still_encoder, kept)
-    transform = CANDIDATES[0].affine(neighbor_directions(embeddings[120:], tfidf=character_tfidf(kept[120:]), seed=5))
+    transform = CANDIDATES[0].affine(neighbor_directions(embeddings, tfidf=character_tfidf(kept), seed=5))
     dev = encoded(still_encoder, DEV.texts)
     base, after = (100 * label_scores(rows, DEV.labels)["mean"] for rows in (dev, transform.apply(dev)))
     assert found.details.dev == pytest.approx(base)

@@ -58,7 +58,9 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     assert len(SentenceTransformer("out", device="cpu")) == 3
     code, out, err = run(*words, "--overwrite", "--threshold", "0.5", "--quiet")
     moved = json.loads(Path("out/adaptation.json").read_text())["details"]["threshold"]
-    assert f"0.50 before is {moved['after']:g} now: as many pairs lie above it ({moved['above']:,} of the " in out, err
+    shown = re.search(r"0\.50 before is (\S+) now: as many pairs lie above it \(([\d,]+) of the ", out)
+    assert shown is not None, err
+    assert (float(shown[1]), shown[2]) == (moved["after"], f"{moved['above']:,}")
     code, out, err = run(*words, "--overwrite", "--json")
     report, written = json.loads(out), json.loads(Path("out/adaptation.json").read_text())
     assert (code, report.pop("output"), report) == (0, "out", written), err
@@ -112,7 +114,7 @@ def test_search(run, monkeypatch):
 def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
     """With a folder that has a space, a column, and passages, with which the weight was found."""
     chosen = CandidateResult("half", 0.03, 0.02, 0.04)
-    summary, details = TextSummary(9, 9, 9, 8, 2, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
+    summary, details = TextSummary(9, 9, 9, 8, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
     model = SentenceTransformer(str(inputs / "encoder"), device="cpu")
     found = Adaptation(model, "half", "half was best.", "", [chosen], summary, details, 1.0)
     monkeypatch.setattr("st_extras.adaptation.adapt_search", lambda *_, **__: found)
@@ -157,9 +159,7 @@ def test_queries_that_are_given_take_the_place_of_those_of_the_folder(run, monke
 def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses(budget, allowed):
     chosen = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15)
     details = DomainDetails(budget, general=80.45, expected_points=(0.9, 4.2), changed=0.17)
-    adapted = Adaptation(
-        None, "medium", "medium was best.", "", [chosen], TextSummary(9, 9, 9, 8, 2, 7.0), details, 1.0
-    )
+    adapted = Adaptation(None, "medium", "medium was best.", "", [chosen], TextSummary(9, 9, 9, 8, 7.0), details, 1.0)
     expected, general, *_ = _changes(adapted)
     assert expected.startswith("Expected by labels: +0.9 to +4.2 points")
     assert general == f"General English: 80.5 -> 79.2 (-1.3{allowed})."
@@ -167,7 +167,7 @@ def test_the_verdict_shows_what_the_domain_gains_and_general_english_loses(budge
 
 @pytest.mark.parametrize("command", ["adapt", "adapt-search"])
 def test_a_run_that_was_cut_short_says_so_in_the_first_line(run, monkeypatch, command):
-    texts = TextSummary(1600, 1509, 313, 313, 62, 7.0)
+    texts = TextSummary(1600, 1509, 313, 313, 7.0, 313)
     details = DomainDetails(2.0) if command == "adapt" else SearchDetails(30, False)
     found = Adaptation(None, None, "Left unchanged: too few.", "", [], texts, details, 1.0)
     monkeypatch.setattr(f"st_extras.adaptation.{command.replace('-', '_')}", lambda *_, **__: found)
@@ -176,3 +176,15 @@ def test_a_run_that_was_cut_short_says_so_in_the_first_line(run, monkeypatch, co
     assert code == 0, err
     assert first == "Cut short by its minutes: 313 of 1,509 texts were encoded."
     assert second.startswith("Left unchanged: too few. Saved to out")
+    assert (", 313 of them scored by transforms computed without them" in out) is (command == "adapt")
+
+
+def test_the_printed_search_has_all_sources(run, inputs):
+    Path("one.txt").write_text("my lost card\nis blocked\n")
+    code, out, err = run("adapt-search", "ENC", "one.txt", "TEXT", "-o", "other", "--whole-files")
+    assert code == 0, err
+    words = shlex.split(out.splitlines()[-1])[1:]
+    assert words[:6] == ["search", "other", "one.txt", "--whole-files", "--documents", str(inputs / "text.txt")]
+    words[1] = str(inputs / "encoder")
+    code, out, err = run(*words, "--json")
+    assert {hit["id"] for hit in json.loads(out)["searches"][0]["hits"]} == {"one.txt", str(inputs / "text.txt")}, err

@@ -175,13 +175,25 @@ def test_a_byte_order_mark_is_no_part_of_a_query(run):
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (ValueError("steps must be\nsmall, got 3."), 2, "steps must be small, got 3."),
+        (
+            ValueError("steps must be\nsmall, got 3."),
+            1,
+            "st-extras demo failed: ValueError: steps must be small, got 3;",
+        ),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "x/y"), 2, "'x/y': No such file or directory."),
-        (UnicodeDecodeError("utf8", b"\xff", 0, 1, "invalid"), 2, "UnicodeDecodeError: 'utf8' codec can't decode"),
+        (UnicodeDecodeError("utf8", b"\xff", 0, 1, "x"), 1, "st-extras demo failed: UnicodeDecodeError: 'utf8' codec"),
         (OSError(errno.ENOSPC, "No space left on device", "x"), 1, "'x': No space left on device."),
-        (SafetensorError("I/O error: File too large"), 1, "SafetensorError: I/O error: File too large."),
-        (RuntimeError("CUDA out of memory.\nTried to"), 1, "RuntimeError: CUDA out of memory. Tried to."),
-        (MemoryError(), 1, "MemoryError."),
+        (
+            SafetensorError("I/O error: File too large"),
+            1,
+            "st-extras demo failed: SafetensorError: I/O error: File",
+        ),
+        (
+            RuntimeError("CUDA out of memory.\nTried to"),
+            1,
+            "st-extras demo failed: RuntimeError: CUDA out of memory.",
+        ),
+        (MemoryError(), 1, "st-extras demo failed: MemoryError; ST_EXTRAS_DEBUG=1 shows the traceback."),
         (KeyboardInterrupt(), 130, "Interrupted."),
     ],
 )
@@ -219,10 +231,27 @@ def test_an_interrupted_training_names_resume_if_it_has_saved_anything(run, monk
     assert Path("out.checkpoints").exists() == (step == 3)
 
 
-def test_a_fault_of_the_program_keeps_its_traceback(run, monkeypatch):
-    monkeypatch.setattr("st_extras.samples.write_samples", lambda *_, **__: {}["missing"])
-    with pytest.raises(KeyError):
-        run("demo", "--json")
+@pytest.mark.parametrize("kind", [KeyError, EOFError, AttributeError, ZeroDivisionError, RecursionError])
+def test_any_other_error_is_one_line_with_its_type_and_what_was_done(run, monkeypatch, kind):
+    """Click turns EOFError into "Abort", without a word of what happened."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise kind("missing")
+
+    monkeypatch.setattr("st_extras.samples.write_samples", fails)
+    code, _, err = run("demo", "--json")
+    shown_of = "'missing'" if kind is KeyError else "missing"
+    said = f"Error: st-extras demo failed: {kind.__name__}: {shown_of}; ST_EXTRAS_DEBUG=1 shows the traceback."
+    assert (code, shown(err)) == (1, [said])
+    monkeypatch.setenv("ST_EXTRAS_DEBUG", "1")
+    code, _, err = run("demo", "--json")
+    assert (code, shown(err)[0], "in fails" in err) == (1, "Traceback (most recent call last):", True)
+
+
+def test_the_traceback_of_a_wrong_request_too(run, monkeypatch):
+    monkeypatch.setenv("ST_EXTRAS_DEBUG", "1")
+    code, _, err = run("adapt", "ENC", "TEXT", "-o", "out", "--strength", "strong")
+    assert (code, shown(err)[0], shown(err)[-1][:15]) == (2, "Traceback (most recent call last):", "Error: strength")
 
 
 def test_a_full_disk_leaves_what_was_there(run, monkeypatch):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from torch import nn
 
 from st_extras import adaptation
 from st_extras.adaptation import AdaptationOptions
@@ -40,10 +41,11 @@ class Model(NamedTuple):
     similarity_fn_name = "cosine"
 
 
-class Own:
+class Own(nn.Module):
     """A loss of the user's own."""
 
-    def __init__(self, model: Any, scale: float = 1.0) -> None: ...
+    def __init__(self, model: Any, scale: float = 1.0) -> None:
+        super().__init__()
 
 
 ENC = Model("enc", {})
@@ -140,9 +142,9 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "print_json": {},
     },
     f"adapt-search enc text.csv {RUN} --queries q.txt --query-column asked --keep-index --language english"
-    " --retrieval F --passages 2 --query-prompt Q --document-prompt D": {
+    " --retrieval F --passages 2 --query-prompt Q --document-prompt D --whole-files": {
         "check_output": {"output": "there", "overwrite": True},
-        "stream_sentences": {"sources": ["text.csv"], "column": "body"},
+        "stream_sentences": {"sources": ["text.csv"], "column": "body", "whole_files": True},
         "read_queries": {"sources": ["q.txt"], "column": "asked"},
         "load_retrieval": {"folder": "F"},
         "adapt_search": {
@@ -159,8 +161,8 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "adapt-search enc text.csv -o there --json": {"adapt_search": {"queries": None}, "print_json": {}},
     "search enc text.csv --queries q.txt --query-column asked --index i --column body --query-prompt Q"
-    " --document-prompt D --batch-size 7 --quiet": {
-        "read_documents": {"sources": "text.csv", "column": "body"},
+    " --document-prompt D --batch-size 7 --quiet --documents q.txt --documents text.csv --whole-files": {
+        "read_documents": {"sources": ["text.csv", "q.txt", "text.csv"], "column": "body", "whole_files": True},
         "read_queries": {"sources": "q.txt", "column": "asked"},
         "HybridSearch": {
             "model": PROMPTED,

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 
+import pandas as pd
 import pytest
 from rich.cells import cell_len
 
@@ -11,7 +12,6 @@ from st_extras.cli import search as command
 from st_extras.encoders import load_encoder
 from st_extras.search import Hit, HybridSearch
 from st_extras.text.documents import read_documents
-from st_extras.text.term_weights import BM25
 from tests.cli.conftest import shown
 from tests.fixtures import SENTENCES
 from tests.helpers import Recorder, write
@@ -52,9 +52,10 @@ def test_json_is_what_python_finds(run, inputs, folder, documents, file, queries
     for found, hits in zip(report["searches"], search.search(queries, 3), strict=True):
         for rank, (row, hit) in enumerate(zip(found["hits"], hits, strict=True), start=1):
             number = int(hit["corpus_id"])
-            shown_of = {"title": f"Title {number}", "snippet": SENTENCES[number]}
-            assert row == {"rank": rank, "score": row["score"], "id": f"doc-{number}", **shown_of}
-            assert row["score"] == pytest.approx(hit["score"], abs=1e-5)
+            expected = {"title": f"Title {number}", "text": SENTENCES[number], "metadata": {}}
+            scores = {key: pytest.approx(hit[key], abs=1e-5) for key in ("score", "dense", "bm25")}
+            matches = [*map(list, row["matches"])]
+            assert row == {"rank": rank, "id": f"doc-{number}", **expected, **scores, "matches": matches}
 
 
 def test_the_table(run, folder):
@@ -76,67 +77,99 @@ def test_queries_are_read_line_by_line(run, folder, monkeypatch):
     assert [(one["query"], len(one["hits"])) for one in found] == [("a cat", 1), ("the rain", 1)]
 
 
-def hit_of(key: str, text: str) -> Hit:
-    return Hit(corpus_id=key, score=123.45678, title="", passage=(0, len(text)), text=text)
+def hit_of(key: str, text: str, *words: str) -> Hit:
+    spans = [(text.index(word), text.index(word) + len(word)) for word in words]
+    return Hit(corpus_id=key, score=123.45678, dense=0.5, bm25=1.0, title="", passage=(0, len(text)), text=text,
+               matches=spans, metadata={})  # fmt: skip
 
 
 def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     number = "document-000000000000000000000017"
-    command._print_hits("the [old] mat", [hit_of(number, "no word " * 30 + "of the mat \x1b[31m短い文書です")], None)
+    text = "no word " * 30 + "of the mat \x1b[31m短い文書です" + " and so on" * 20
+    command._print_hits("the [old] mat", [hit_of(number, text, "mat")])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert max(map(cell_len, lines)) <= 80
     assert lines[0].strip() == "the [old] mat"
     assert lines[-2].split()[:3] == ["1", "123.4568", number[:24]]
-    assert "the *mat* [31m短" in lines[-2]
+    assert "…rd of the *mat*  [31m短" in lines[-2]
     assert lines[-1].split() == [number[24:]]
 
 
 def test_a_document_cannot_reorder_or_colour_the_line(capsys):
     text = "a \u202ecat\u202c \u2067mat\u2069 \x9b31m שלום\u200f"
-    command._print_hits("cat\u202e", [hit_of("doc\u202e", text)], None)
-    command._print_hits("cat", [hit_of("doc", text)], None)
-    out = capsys.readouterr().out + command._snippet(text, "cat", None)
+    command._print_hits("cat\u202e", [hit_of("doc\u202e", text, "cat")])
+    out = capsys.readouterr().out
     assert not {*out} & {*"\u202e\u202c\u2067\u2069\x9b"}
+    assert "*cat*" in out
     assert "שלום\u200f" in out, "marks alone reorder nothing"
 
 
 def test_matching_words_are_marked():
-    marked = command._marked("The X-ray of Straße, a CAT.\nCats", "cat ray straße", 80, terminal=True)
+    hit = hit_of("a", "  The X-ray of Straße, a CAT.\nCats", "ray", "Straße", "CAT")
+    marked = command._marked(hit, terminal=True)
     words = [marked.plain[span.start : span.end] for span in marked.spans if span.style == "bold green"]
     assert words == ["ray", "Straße", "CAT"]
-    assert command._marked("The The", "the", 80, terminal=False).plain == "*The* *The*"
-    assert command._marked("我们搜索文档", "搜索", 80, terminal=False).plain == "我们*搜索*文档"
-    stemmed = command._marked("The cats are running, the cat ran", "the cat runs", 80, False, "english")
-    assert stemmed.plain == "The *cats* are *running*, the *cat* ran"
+    assert command._marked(hit, terminal=False).plain == "The X-*ray* of *Straße*, a *CAT*. Cats"
+    assert command._marked(hit_of("a", "no match"), terminal=False).plain == "no match"
 
 
-@pytest.mark.parametrize("language", [None, "english"])
-@pytest.mark.parametrize(
-    ("text", "query", "marked"),
-    [
-        ("un re\u0301sume\u0301 court", "résumé", "un *re\u0301sume\u0301* court"),
-        ("ＡＢＣ, abcd", "abc", "*ＡＢＣ*, abcd"),
-        ("İstanbul, ISTANBUL", "istanbul", "*İstanbul*, *ISTANBUL*"),
-        ("ﬁne co\u00adoperate", "cooperate fine", "*ﬁne* *co\u00adoperate*"),
-        ("Die STRASSE", "straße", "Die *STRASSE*"),
-        ("東京タワーは高い", "タワー", "東京*タワー*は高い"),
-        ("黒い猫と犬", "猫", "黒い*猫*と犬"),
-        ("검색엔진을 쓰다", "검색", "*검색*엔진을 쓰다"),
-        ("ค้นหาเอกสาร", "เอกสาร", "ค้นหา*เอกสาร*"),
-        ("an X-ray, rock'n'roll", "ray rock", "an X-*ray*, *rock*'n'roll"),
-    ],
-)
-def test_what_bm25_finds_is_marked(text, query, marked, language):
-    assert BM25([text, "other text"], language).scores([query])[0, 0] > 0
-    assert command._marked(text, query, 80, False, language).plain == marked
+@pytest.mark.parametrize("content", ["a table", "damaged", "a link"])
+def test_a_wrong_index_is_named_by_its_option(run, tmp_path, content):
+    place, text = tmp_path / "index", write(tmp_path / "mine.txt", "a cat\n")
+    if content == "a table":
+        pd.DataFrame({"id": ["a"]}).to_parquet(place)
+    elif content == "damaged":
+        assert run("search", "ENC", text, "cat", "--index", place, "--json")[0] == 0
+        place.write_bytes(place.read_bytes()[:-9])
+    else:
+        place.symlink_to(tmp_path / "nowhere" / "index")
+    code, _, err = run("search", "ENC", text, "cat", "--index", place, "--quiet")
+    assert (code, shown(err)[-1].startswith("Error: --index must be ")) == (2, True), err
+
+
+def test_where_searches_among_documents_with_these_values(run, tmp_path):
+    rows = [
+        {"id": "a", "text": "a cat", "product": "card", "year": 2025, "open": True},
+        {"id": "b", "text": "a cat too", "product": "card", "year": 2024.0},
+        {"id": "c", "text": "a dog", "product": "loan"},
+    ]
+    write(tmp_path / "mine.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    words = ("search", "ENC", tmp_path / "mine.jsonl", "a cat", "--index", tmp_path / "index", "--json")
+    for more, ids in (
+        (("--where", "product=card"), {"a", "b"}),
+        (("--where", "product=card", "--where", "year=2024"), {"b"}),
+        (("--where", "open=true"), {"a"}),
+        (("--where", "product="), set()),
+    ):
+        code, out, err = run(*words, *more)
+        assert code == 0, err
+        hits = json.loads(out)["searches"][0]["hits"]
+        assert {hit["id"] for hit in hits} == ids
+        assert all(hit["metadata"]["product"] == "card" for hit in hits)
+    for condition, there in (
+        ("product=", "card, loan"),
+        ("product=Card", "card, loan"),
+        ("year=2024.0", "2024, 2025"),
+        ("open=True", "true"),
+    ):
+        code, _, err = run(*words, "--where", condition)
+        assert (code, shown(err)) == (0, [f"--where {condition}: no document has this value, but {there}."])
+    code, _, err = run(*words, "--where", "product=loan", "--where", "year=2024")
+    assert (code, shown(err)) == (0, ["--where: no document meets all conditions."])
+    for wrong in ("colour=red", "product"):
+        code, _, err = run(*words, "--where", wrong)
+        expected = f"--where must be FIELD=VALUE with one of the fields open, product, year, got '{wrong}'."
+        assert (code, expected in " ".join(shown(err))) == (2, True), err
+    code, _, err = run("search", "ENC", write(tmp_path / "mine.txt", "a cat\n"), "a", "--where", "a=b")
+    assert (code, "with a field, and there is none, got 'a=b'." in " ".join(shown(err))) == (2, True), err
 
 
 def test_the_index_is_used_again_for_its_encoder(run, folder, tmp_path, make_encoder, monkeypatch):
     words = ("a cat", "--index", "index", "--json")
     first = run("search", "ENC", folder, *words)
     assert first[0] == 0, first[2]
-    monkeypatch.setattr(HybridSearch, "_state_after", lambda *_, **__: pytest.fail("encoded"))
+    monkeypatch.setattr(HybridSearch, "_encode_new", lambda *_, **__: pytest.fail("encoded"))
     assert run("search", "ENC", folder, *words)[1] == first[1]
     make_encoder(seed=1).save(str(tmp_path / "other"))
     code, _, err = run("search", tmp_path / "other", folder, *words)
@@ -232,11 +265,11 @@ def test_settings_reach_the_index_that_follows(run, tmp_path, monkeypatch):
     assert run(*words)[0] == 0
     write(tmp_path / "mine.txt", "a cat\nthe mat\nan old dog\n")
     recorder = Recorder(monkeypatch)
-    recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.hybrid:HybridSearch._embed")
+    recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.encoder:SearchEncoder.embed")
     code, _, err = run(*words, "--quiet")
     assert code == 0, err
     assert recorder.one("HybridSearch.update")["show_progress_bar"] is False
-    assert {call["self"]._batch_size for call in recorder.calls["HybridSearch._embed"]} == {5}
+    assert {call["self"].batch_size for call in recorder.calls["SearchEncoder.embed"]} == {5}
 
 
 def test_a_file_that_is_no_index_is_refused_before_anything_is_read(run, folder, tmp_path, monkeypatch):
@@ -244,10 +277,16 @@ def test_a_file_that_is_no_index_is_refused_before_anything_is_read(run, folder,
     for name in ("corpus.jsonl.gz", "queries.jsonl", "few.txt"):
         before = (folder / name).read_bytes()
         code, _, err = run("search", "ENC", folder, "a cat", "--index", folder / name)
-        assert (code, "--index must be a new file or an index, got " in " ".join(shown(err))) == (2, True), err
+        assert (code, "--index must be a new file or the Parquet file of a search, got " in " ".join(shown(err))) == (
+            2,
+            True,
+        ), err
         assert (folder / name).read_bytes() == before
     code, _, err = run("search", "ENC", folder, "a cat", "--index", tmp_path)
-    assert (code, "--index must be a new file or an index, got " in " ".join(shown(err))) == (2, True), err
+    assert (code, "--index must be a new file or the Parquet file of a search, got " in " ".join(shown(err))) == (
+        2,
+        True,
+    ), err
 
 
 def test_documents_that_stay_whole_are_warned_of_once(run, tmp_path, caplog):
@@ -265,11 +304,23 @@ def test_a_long_document_shows_its_best_passage(run, folder, tmp_path):
     code, out, err = run("search", "ENC", tmp_path / "long.txt", "soup carrots", "--json", "--bm25-weight", "1")
     assert code == 0, err
     hit = json.loads(out)["searches"][0]["hits"][0]
-    assert "soup with carrots" in hit["snippet"]
-    assert len(hit["snippet"]) <= 302
+    assert "soup with carrots" in hit["text"]
+    assert len(hit["text"].split()) <= 110
+    assert [hit["text"][begin:end] for begin, end in hit["matches"]] == ["soup", "carrots"]
 
 
-def test_missing_bm25s_is_noticed_before_anything_is_read(assert_refused, monkeypatch):
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    words = ("search", "ENC", "none", "a cat", "--language", "swedish")
-    assert_refused(words, r"language needs bm25s.*st-extras\[search\]")
+def test_several_sources_and_whole_files_are_searched(run, tmp_path):
+    write(tmp_path / "a/1.txt", "my lost card\nis blocked\n")
+    write(tmp_path / "a/2.txt", "a loan\n")
+    write(tmp_path / "b.csv", "id,text\n7,an account\n")
+    command = ("search", "ENC", tmp_path / "a", "card", "--documents", tmp_path / "b.csv", "--whole-files", "--json")
+    code, out, err = run(*command)
+    assert code == 0, err
+    report = json.loads(out)
+    ids = {hit["id"] for hit in report["searches"][0]["hits"]}
+    assert ids == {str(tmp_path / "a/1.txt"), str(tmp_path / "a/2.txt"), "7"}
+    code, _, err = run(*command[:4], "--documents", tmp_path / "none.csv")
+    assert (code, "There is no file" in err) == (2, True)
+    code, _, err = run(*command, "--index", tmp_path / "b.csv")
+    assert code == 2
+    assert "--index must not replace what --documents reads" in err

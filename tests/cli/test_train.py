@@ -2,21 +2,25 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import sts_evaluator
 from st_extras.losses import SimCSELoss
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, shown
 from tests.encoders.decoders import build_decoder
 from tests.helpers import differing
 
@@ -129,6 +133,114 @@ def test_a_loss_of_ones_own(run):
         assert code == 0, err
         saved[scale] = load_file(f"out-{scale}/model.safetensors")
     assert differing(saved[0], saved[2])
+
+
+FAULTY = """
+import torch
+
+def function(model):
+    return torch.nn.Identity()
+
+instance = torch.nn.Identity()
+
+class WithoutModel(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+class NoModule:
+    def __init__(self, model):
+        self.model = model
+
+class Fails(torch.nn.Module):
+    def __init__(self, model, error="KeyError", made=True):
+        super().__init__()
+        self.model, self.error = model, error
+        if not made:
+            raise self.kinds()[error]("made")
+
+    def kinds(self):
+        import builtins
+        return vars(builtins)
+
+    def forward(self, sentence_features, labels=None):
+        raise self.kinds()[self.error]("forward")
+
+class ReturnsNothing(Fails):
+    def forward(self, sentence_features, labels=None):
+        pass
+"""
+FAULTS = {
+    "faulty:function": "a class of torch.nn.Module, got 'faulty:function', which is an object of type function",
+    "faulty:instance": "a class of torch.nn.Module, got 'faulty:instance', which is an object of type Identity",
+    "faulty:NoModule": "a class of torch.nn.Module, got 'faulty:NoModule', which is a class of another kind",
+    "faulty:WithoutModel": r"objective must name a class that is made from an encoder .*'faulty:WithoutModel': TypeErr",
+    "broken:Loss": "objective must name a class that can be imported, got 'broken:Loss': ZeroDivisionError: division",
+    "ends:Loss": "objective must name a class that can be imported, got 'ends:Loss': SystemExit: 3",
+    "syntax:Loss": "objective must name a class that can be imported, got 'syntax:Loss': SyntaxError: ",
+    "faulty:Fails --set made=false": "'faulty:Fails': KeyError: 'made'",
+    "faulty:Fails --set made=false --set error=ValueError": "'faulty:Fails': ValueError: made",
+    "faulty:Fails --set error=5": "'faulty:Fails' failed: KeyError: 5;",
+    "sentence_transformers.losses:DenoisingAutoEncoderLoss --set decoder_name_or_path=x": "AutoEncoderLoss': ",
+}
+"""Objectives that cannot train, and what the one line says."""
+
+
+@pytest.mark.parametrize("words", FAULTS)
+def test_what_a_loss_of_the_users_raises_is_one_line(run, words):
+    for name, code in {"faulty": FAULTY, "broken": "1 / 0", "ends": "raise SystemExit(3)", "syntax": "a b"}.items():
+        Path(f"{name}.py").write_text(code)
+    code, _, err = run("train", *words.split()[:1], "ENC", "TEXT", "-o", "out", *words.split()[1:], "--quiet")
+    line = shown(err)[-1]
+    assert (code in (1, 2), bool(re.search(FAULTS[words], line))) == (True, True), err
+    assert ("Traceback" in err, Path("out").exists()) == (False, False)
+
+
+@pytest.mark.parametrize("kind", ["KeyError", "ValueError", "EOFError", "RuntimeError", "StopIteration", "OSError"])
+def test_an_error_in_the_step_of_a_loss(run, kind):
+    Path("faulty.py").write_text(FAULTY)
+    words = ("train", "faulty:Fails", "ENC", "TEXT", "-o", "out", "--set", f"error={kind}", "--quiet")
+    code, _, err = run(*words)
+    assert (code, f"a step of the loss 'faulty:Fails' failed: {kind}: " in shown(err)[-1]) == (1, True), err
+
+
+def test_the_traceback_is_shown_if_wanted(run, monkeypatch):
+    Path("faulty.py").write_text(FAULTY)
+    monkeypatch.setenv("ST_EXTRAS_DEBUG", "1")
+    code, _, err = run("train", "faulty:Fails", "ENC", "TEXT", "-o", "out", "--quiet")
+    assert (code, err.count("Traceback (most recent call last)") >= 1, 'faulty.py", line' in err) == (1, True, True)
+    assert shown(err)[-1].startswith("Error: a step of the loss 'faulty:Fails'")
+
+
+def test_a_loss_without_a_result_names_what_was_done(run):
+    Path("faulty.py").write_text(FAULTY)
+    words = ("train", "faulty:ReturnsNothing", "ENC", "TEXT", "-o", "out", "--trainer", "weight_decay=0.1", "--quiet")
+    code, _, err = run(*words)
+    said = "training with objective 'faulty:ReturnsNothing' and --trainer weight_decay=0.1 failed: "
+    assert (code, said in shown(err)[-1]) == (1, True), err
+
+
+@pytest.mark.parametrize("name", ["gradient_accumulation_steps", "logging_steps", "save_steps"])
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_steps_of_the_trainer_are_positive(assert_refused, name, value):
+    words = ("train", "simcse", "ENC", "TEXT", "-o", "out", "--trainer", f"{name}={value}")
+    assert_refused(words, rf"^Error: {name} must be .*, got {value}")
+
+
+def test_a_later_command_of_the_process_finds_everything_as_it_was(run):
+    """Else it would end in "Interrupted." where the process is terminated."""
+
+    def state() -> tuple[Any, ...]:
+        return signal.getsignal(signal.SIGTERM), datasets.are_progress_bars_disabled(), torch.get_num_threads()
+
+    before, words = state(), ("train", "simcse", *TRAIN[2:8], "--overwrite")
+    for more, code in ((("--quiet",), 0), (("--trainer", "lora=8", "--quiet"), 0), (("--set", "temperature=0"), 2)):
+        assert (run(*words, *more)[0], state()) == (code, before)
+
+
+@pytest.mark.parametrize("words", [("--quiet",), ("--json",), ()])
+def test_quiet_shows_no_bar(run, words):
+    _, _, err = run("train", "simcse", "ENC", "TEXT", "-o", "out", "--batch-size", 4, *words)
+    assert ("Computing widget examples" in err) == (not words)
 
 
 TERMINATE = """

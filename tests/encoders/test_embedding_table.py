@@ -89,3 +89,13 @@ def test_what_a_table_refuses(pair):
     for keys, embeddings in (([[1], [2]], torch.ones(1, 3)), ([[1]], torch.full((1, 3), torch.nan))):
         with pytest.raises(ValueError, match=r"^embeddings must"):
             EmbeddingTable(keys, embeddings)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_modes_of_the_model_stay(encoder, sentences, training):
+    """Else a loop that called model.train() before would train without dropout."""
+    encoder.train(training)
+    encoder[1].train(not training)
+    EmbeddingTable.compute(encoder, encoder, sentences, **QUIET)
+    modes = {name: module.training for name, module in encoder.named_modules()}
+    assert modes == {name: training != name.startswith("1") for name in modes}

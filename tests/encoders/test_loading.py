@@ -247,6 +247,18 @@ def test_a_folder_without_an_encoder_is_one_line(tmp_path, config):
             load_encoder(path, device="cpu")
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "config.json", "tokenizer.json"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name):
+    """The loader says "EOFError" of an empty pytorch_model.bin, and nothing else."""
+    build_encoder(tmp_path)
+    if name == "pytorch_model.bin":
+        next(tmp_path.rglob("model.safetensors")).unlink()
+    file = next(tmp_path.rglob(name), tmp_path / name)
+    file.write_bytes(b"")
+    with pytest.raises(ValueError, match=f"{name} cannot be read: .*Error: it is empty.$"):
+        load_encoder(tmp_path, device="cpu")
+
+
 @pytest.mark.parametrize("kind", [CrossEncoder, SparseEncoder])
 def test_another_kind_of_model_is_refused(tmp_path, kind):
     build_encoder(tmp_path / "base", with_head=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from st_extras.evaluation import LabelFreeComparison, LabelFreeScore
+from st_extras.evaluation import LabelFreeComparison, LabelFreeScore, label_free
 from st_extras.text.term_weights import character_tfidf
 from tests.helpers import cosine, draw, generator
 
@@ -71,6 +71,30 @@ def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
     assert [score.low, score.high] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist())
 
 
+def test_several_folds_are_compared_each_within_itself_and_scored_together(monkeypatch):
+    monkeypatch.setattr(label_free, "FEWEST", 35)
+    after = BASE @ draw(12, 12, seed=5) + 0.1
+    score = LabelFreeComparison(TEXTS, BASE, folds=3, seed=3).compare(after)
+    parts = [slice(0, 37), slice(37, 74), slice(74, 110)]
+    changes = np.concatenate(
+        [np.subtract(*(measured(TEXTS[part], BASE[part], x[part]) for x in (after, BASE))) for part in parts]
+    )
+    assert [score.confirmed, score.word_overlap, score.coherence] == pytest.approx(changes.mean(axis=0).tolist())
+    per_text, drawn = changes @ [0.5, 0.5, 1.0], np.random.default_rng(3)
+    means = [per_text[drawn.integers(0, N, N)].mean() for _ in range(1000)]
+    assert [score.low, score.high] == pytest.approx(np.quantile(means, [0.025, 0.975]).tolist())
+    turned = [BASE[part] @ torch.linalg.qr(draw(12, 12, seed=k))[0] for k, part in enumerate(parts)]
+    same = LabelFreeComparison(TEXTS, BASE, folds=3).compare(torch.cat(turned))  # each fold in a space of its own
+    assert same == LabelFreeScore(*[pytest.approx(0, abs=1e-12)] * 6)
+
+
+def test_a_fold_whose_texts_share_no_words_has_no_confirmed_neighbour():
+    alone = [chr(0x4E00 + 5 * number) * 3 for number in range(100)]
+    texts, base = [*TEXTS[:100], *alone], torch.cat([BASE[:100], draw(100, 12)])
+    assert LabelFreeComparison(texts, base, folds=2).confirmed_share == 0
+    assert LabelFreeComparison(texts, base).confirmed_share == 0.5
+
+
 def test_the_share_of_texts_with_a_confirmed_neighbour():
     alone = [*TEXTS[:-2], "xyzzy", "qqqqq"]
     assert LabelFreeComparison(TEXTS, BASE).confirmed_share == 1.0
@@ -97,6 +121,9 @@ def test_what_cannot_be_compared():
     ):
         with pytest.raises(ValueError, match=rf"^{named}"):
             LabelFreeComparison(texts, base)
+    for folds, named in ((2, "the number of texts must"), (0, "folds must"), (1.5, "folds must"), (True, "folds must")):
+        with pytest.raises(ValueError, match=rf"^{named}"):
+            LabelFreeComparison(TEXTS, BASE, folds=folds)
     comparison = LabelFreeComparison(TEXTS, BASE)
     with pytest.raises(ValueError, match=r"^embeddings"):
         comparison.compare(BASE[1:])

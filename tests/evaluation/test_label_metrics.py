@@ -1,14 +1,12 @@
-"""Each metric against the equation as a plain loop, or scikit-learn, on data with ties; all in one call; refusals."""
+"""Blocks, clusters, all metrics in one call, and refusals; tests/test_references.py has each metric as a loop."""
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from sklearn.cluster import KMeans
-from sklearn.metrics import v_measure_score
 from torch import Tensor
 
 from st_extras import functional
@@ -21,7 +19,7 @@ from st_extras.evaluation.label_metrics import (
     label_numbers,
     v_measure,
 )
-from tests.helpers import cosine, draw, generator
+from tests.helpers import draw, generator
 
 module = label_metrics
 
@@ -35,12 +33,6 @@ def uneven(count: int, seed: int) -> Tensor:
     return torch.cat([drawn, torch.tensor([5, 6])])[torch.randperm(count, generator=generator(seed))]
 
 
-def tied(seed: int, count: int = 40) -> Data:
-    """Twelve embeddings, most of which stand several times, some with and some without the label."""
-    rows = draw(12, 6, seed=seed)[torch.randint(12, (count,), generator=generator(seed))].double()
-    return torch.nn.functional.normalize(rows), uneven(count, seed)
-
-
 def smooth(seed: int, count: int = 60) -> Data:
     """Rows around a centre for each label; every fifth stands twice, with the same label."""
     labels = uneven(count, seed)
@@ -49,49 +41,12 @@ def smooth(seed: int, count: int = 60) -> Data:
     return torch.nn.functional.normalize(rows), labels
 
 
-def ranked(x: Tensor, labels: Tensor, i: int) -> list[int]:
-    """The labels of the neighbours of text i, nearest first; of equally near ones, those with another label first."""
-    others = [j for j in range(len(x)) if j != i]
-    found = {tuple(row): cosine(x[i], row) for row in x.tolist()}  # the same number for equal embeddings
-    key = {j: (-found[tuple(x[j].tolist())], int(labels[j]) == int(labels[i])) for j in others}
-    return [int(labels[j]) for j in sorted(others, key=key.__getitem__)]
-
-
-def slow_knn(x: Tensor, labels: Tensor, k: int) -> float:
-    right = 0
-    for i in range(len(x)):
-        found = ranked(x, labels, i)[:k]
-        votes = Counter(found)
-        winner = next(label for label in found if votes[label] == max(votes.values()))
-        right += winner == int(labels[i])
-    return right / len(x)
-
-
-def slow_map_at_r(x: Tensor, labels: Tensor) -> float:
-    values = []
-    for i in range(len(x)):
-        r = sum(int(label) == int(labels[i]) for label in labels) - 1
-        if r > 0:
-            hits = [label == int(labels[i]) for label in ranked(x, labels, i)[:r]]
-            values.append(sum(hit * sum(hits[: rank + 1]) / (rank + 1) for rank, hit in enumerate(hits)) / r)
-    return sum(values) / len(values)
-
-
 def knn_accuracies(x: Tensor, labels: Tensor, counts: list[int]) -> list[float]:
     return [int(right.sum()) / len(x) for right in knn_hits(x, labels, counts)]
 
 
 def map_at_r(x: Tensor, labels: Tensor) -> float:
     return float(average_precisions(x, labels).nanmean())
-
-
-@pytest.mark.parametrize("data", [tied, smooth])
-def test_neighbours_are_those_of_plain_loops(data):
-    x, labels = data(0)
-    counts = [1, 5, 100] if data is smooth else [1]
-    assert knn_accuracies(x, labels, counts) == [slow_knn(x, labels, k) for k in counts]
-    assert 0.02 < slow_map_at_r(x, labels) < 0.95
-    assert map_at_r(x, labels) == pytest.approx(slow_map_at_r(x, labels), abs=1e-6)
 
 
 def test_blocks_change_nothing(monkeypatch):
@@ -106,7 +61,6 @@ def test_clusters_are_scikit_learns():
     expected = KMeans(len(labels.unique()), n_init=1, random_state=1).fit_predict(x.numpy())
     found = clusters(x, labels, 1)
     assert found.tolist() == expected.tolist()
-    assert v_measure(labels.numpy(), found) == pytest.approx(v_measure_score(labels, expected))
 
 
 X, LABELS = smooth(7, count=100)

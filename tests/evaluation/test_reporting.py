@@ -5,12 +5,18 @@ import logging
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
-from st_extras.evaluation.reporting import ReportingEvaluator, check_embeddings, check_sentences
+from st_extras.evaluation.reporting import (
+    ReportingEvaluator,
+    bootstrap_interval,
+    check_embeddings,
+    check_sentences,
+)
 
 
 class Toy(ReportingEvaluator):
@@ -68,3 +74,10 @@ def test_embeddings_are_scaled_or_refused():
     for wrong in (torch.ones(3), 3.5, [[math.inf, 1.0]], [[1.0, 1.0], [0.0, 0.0]]):
         with pytest.raises(ValueError, match=r"^x must"):
             check_embeddings("x", wrong)
+
+
+def test_one_value_has_no_interval():
+    """Samples of one query are all the same: an interval without width would look certain."""
+    assert all(map(math.isnan, bootstrap_interval(np.array([0.63]))))
+    low, high = bootstrap_interval(np.array([0.6, 0.7]))
+    assert low < high

@@ -137,7 +137,7 @@ def test_any_row_is_the_baseline(encoder, make_encoder):
 def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_encoder):
     """The rows are those without one; the second time, queries alone are encoded."""
     task = replace(SEARCH, documents={**DOCUMENTS, "long": " ".join(DOCUMENTS.values())})
-    path = tmp_path / "index.sqlite"
+    path = tmp_path / "index.parquet"
     expected = compare_retrieval(task, [("a", encoder)], passages=8).rows
     texts = [QUERIES[key] for key in RELEVANT]
     for encoded in (None, len(texts) + 2):
@@ -149,13 +149,15 @@ def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_enc
     search = HybridSearch.open(path, encoder)
     assert (search.weight_source, search.passages) == ("queries", 8)
     search.update(search.documents, bm25_weight=100.0)
-    found = compare_retrieval(task, [("a", encoder)], passages=8, index=path).rows
+    search.save(path)
+    found = compare_retrieval(task, [("a", encoder)], index=path).rows
     hybrid, words = (found[row]["ndcg@10"] for row in ("a + BM25", "BM25"))
     assert expected["a + BM25"]["ndcg@10"] != hybrid == pytest.approx(words, abs=0.02)
     before = path.read_bytes()
     for settings, named in (
         ({"language": "english"}, "language must be that of the index"),
-        ({"passages": 9}, "passages must be those of the index"),
+        ({"passages": 110}, "passages must be those of the index"),
+        ({"passages": None}, "passages must be those of the index"),
         ({"query_prompt": "a "}, "options: each must be one of 'batch_size', 'show_progress_bar'"),
     ):
         with pytest.raises(ValueError, match=f"^{named}"):
@@ -168,18 +170,33 @@ def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_enc
         with pytest.raises(ValueError, match=f"^{named}"):
             compare_retrieval(replace(task, documents=documents), models, index=path)
     assert path.read_bytes() == before, "what a user indexed stays"
+    path.write_bytes(before[:-9])
+    for wrong in (path, tmp_path / "no" / "such.parquet"):
+        with pytest.raises(ValueError, match=r"^index must be .*got"):
+            compare_retrieval(task, [("a", encoder)], index=wrong)
+
+
+def test_an_index_counts_its_own_words(encoder, tmp_path):
+    """Of its language, alone, with the encoder and in its ranks."""
+    task = RetrievalTask({"a": "cats running"}, {"1": "dogs asleep", "2": "a cat ran and runs"}, {"a": {"2": 1.0}})
+    path = tmp_path / "index.parquet"
+    HybridSearch(encoder, task.documents, language="english", bm25_weight=50.0).save(path)
+    rows = compare_retrieval(task, [("a", encoder)], index=path).rows
+    assert {row: rows[row]["mrr@10"] for row in ("BM25", "a + BM25")} == {"BM25": 1.0, "a + BM25": 1.0}
+    expected = compare_retrieval(task, [("a", encoder)], language="english").rows
+    assert rows["a and BM25, RRF"] == expected["a and BM25, RRF"]
 
 
 def test_an_index_with_titles_serves_too(encoder, tmp_path):
     parts = {key: text.partition(" ") for key, text in DOCUMENTS.items()}
     rows = [{"_id": key, "title": title, "text": text} for key, (title, _, text) in parts.items()]
-    HybridSearch(encoder, rows[::-1], queries=[QUERIES[key] for key in RELEVANT]).save(tmp_path / "index.sqlite")
+    HybridSearch(encoder, rows[::-1], queries=[QUERIES[key] for key in RELEVANT]).save(tmp_path / "index.parquet")
     expected = compare_retrieval(SEARCH, [("a", encoder)]).rows
-    found = compare_retrieval(SEARCH, [("a", encoder)], index=tmp_path / "index.sqlite").rows
+    found = compare_retrieval(SEARCH, [("a", encoder)], index=tmp_path / "index.parquet").rows
     for row, metrics in expected.items():
         assert found[row] == pytest.approx(metrics, abs=1e-6), row
     blank = replace(SEARCH, documents={"blank": " ", **DOCUMENTS})
-    rows = compare_retrieval(blank, [("a", encoder)], index=tmp_path / "index.sqlite").rows
+    rows = compare_retrieval(blank, [("a", encoder)], index=tmp_path / "index.parquet").rows
     assert rows["a"] == pytest.approx(expected["a"], abs=1e-6), "what has no text is not found"
 
 
@@ -189,9 +206,9 @@ def test_an_index_with_whole_numbers_as_ids_serves_a_task_read_from_files(encode
         {query: {key[1:]: grade for key, grade in grades.items()} for query, grades in RELEVANT.items()},
     )  # fmt: skip
     search = HybridSearch(encoder, [*DOCUMENTS.values()], queries=[QUERIES[key] for key in RELEVANT])
-    search.save(tmp_path / "index.sqlite")
+    search.save(tmp_path / "index.parquet")
     expected = compare_retrieval(task, [("a", encoder)]).rows
-    found = compare_retrieval(task, [("a", encoder)], index=tmp_path / "index.sqlite").rows
+    found = compare_retrieval(task, [("a", encoder)], index=tmp_path / "index.parquet").rows
     assert found["a + BM25"] == pytest.approx(expected["a + BM25"], abs=1e-6)
 
 

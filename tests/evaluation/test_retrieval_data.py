@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from st_extras.evaluation import RetrievalTask, load_judged, load_retrieval
@@ -108,6 +110,70 @@ def test_what_is_wrong_in_judged_queries_is_named(tmp_path, rows, message):
     fill(tmp_path, {"corpus.jsonl": CORPUS, "j.tsv": rows})
     with pytest.raises(ValueError, match=message):
         load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.tsv")
+
+
+MISSING = {
+    "query-id\tcorpus-id\tscore\na\td1\t1\na d1 1\n": "3: the id of a document is missing, as its row has 'a d1 1' "
+    "alone: fill it, or separate the fields as in the first line",
+    "query-id\tcorpus-id\tscore\na,d1,1\n": "2: the id of a document is missing, as its row has 'a,d1,1' alone",
+    "query-id\tcorpus-id\na d1\n": "2: the id of a document is missing, as its row has 'a d1' alone",
+    "a\t0\td1\t1\na 0 d1 1\n": "2: the id of a document is missing, as its row has 'a 0 d1 1' alone",
+    "query-id\tcorpus-id\tscore\na\t\t1\n": "2: the id of a document is missing, got '': ",
+    "query-id\tcorpus-id\tscore\n \td1\t1\n": "2: the id of a query is missing, got ' ': ",
+    "query-id\tcorpus-id\tscore\na\td1\n": "2: a grade is missing, got None: fill it, or leave its row out",
+    "query-id\tcorpus-id\tscore\na\td1\t\n": "2: a grade is missing, got ''",
+    "a 0 d1 1\na 0 d1\n": "2: a grade is missing, got None",
+}
+
+
+@pytest.mark.parametrize("rows", MISSING)
+def test_a_missing_cell_of_a_judgement_is_named_as_missing(tmp_path, rows):
+    fill(tmp_path, BEIR | {"qrels/test.tsv": rows})
+    with pytest.raises(ValueError, match=rf"test\.tsv, line {MISSING[rows]}"):
+        load_retrieval(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            "query\tid\tgrade\nlost card d1 1\n",
+            "2: the id of a document is missing, as its row has 'lost card d1 1' alone",
+        ),
+        ("query\tid\tgrade\nlost card\t\t1\n", "2: the id of a document is missing, got ''"),
+        ("query\tid\tgrade\nlost card\td1\t\n", "2: a grade is missing"),
+    ],
+)
+def test_a_missing_cell_of_a_judged_query_is_named_as_missing(tmp_path, rows, message):
+    fill(tmp_path, {"corpus.jsonl": CORPUS, "j.tsv": rows})
+    with pytest.raises(ValueError, match=rf"j\.tsv, line {message}"):
+        load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.tsv")
+
+
+BIG = 2**64 - 1
+
+
+@pytest.mark.parametrize("big", [2**63, BIG, 10**30])
+def test_ids_beyond_64_bits_are_texts_where_files_are_read(tmp_path, big):
+    files = {
+        "corpus.jsonl": f'{{"_id": {big}, "text": "one"}}\n', "queries.jsonl": f'{{"_id": {-big}, "text": "two"}}\n',
+        "qrels/test.jsonl": f'{{"query-id": {-big}, "corpus-id": {big}, "score": 1}}\n',
+    }  # fmt: skip
+    fill(tmp_path, files)
+    task = RetrievalTask({str(-big): "two"}, {str(big): "one"}, {str(-big): {str(big): 1}})
+    assert load_retrieval(tmp_path) == task
+    fill(tmp_path, {"j.jsonl": f'{{"query": "two", "id": {big}}}\n'})
+    assert load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.jsonl").relevant == {"two": {str(big): 1}}
+    assert RetrievalTask({-big: "two"}, {big: "one"}, {-big: {big}}) == task
+
+
+def test_unsigned_ids_of_parquet_are_texts(tmp_path):
+    pq.write_table(
+        pa.table({"_id": pa.array([BIG, 7], pa.uint64()), "text": ["one", "two"]}), tmp_path / "corpus.parquet"
+    )
+    pq.write_table(pa.table({"_id": pa.array([BIG], pa.uint64()), "text": ["two"]}), tmp_path / "queries.parquet")
+    fill(tmp_path, {"qrels/test.tsv": f"query-id\tcorpus-id\tscore\n{BIG}\t{BIG}\t1\n"})
+    assert load_retrieval(tmp_path) == RetrievalTask({BIG: "two"}, {BIG: "one", 7: "two"}, {BIG: [BIG]})
 
 
 GRADES = ("score", "relevance", "grade", "label", "rating", "rel", "gain", "judgement", "judgment", "relevancy", "qrel")

@@ -84,7 +84,7 @@ def _other_tensors(draw: st.DrawFn, tensors: dict[str, Tensor]) -> dict[str, Ten
 def _artefacts() -> dict[str, Artefact]:
     encoder, folder = world.encoder(), world.new_folder()
     world.table().save(folder / "table.json")
-    searched = world.new_folder() / "search.sqlite"
+    searched = world.new_folder() / "search.parquet"
     HybridSearch(encoder, SENTENCES, bm25_weight=0.1).save(searched)
 
     def counted(copy: Path) -> Any:

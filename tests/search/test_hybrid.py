@@ -5,7 +5,7 @@ import functools
 import itertools
 import pickle
 import random
-import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,9 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from st_extras import functional
 from st_extras.encoders.fingerprint import PROBES
+from st_extras.ranking import queries_from_documents
 from st_extras.search import HybridSearch, bm25_weight, hybrid
+from st_extras.search.state import EmbeddingBlocks
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
 from tests.helpers import count_rows, draw
@@ -50,6 +52,10 @@ def assert_hits(found, expected):
         assert [hit["score"] for hit in hits] == pytest.approx([score for _, score in pairs], abs=1e-5)
         for hit, (number, _) in zip(hits, pairs, strict=True):
             assert DOCUMENTS[hit["corpus_id"]] == DOCUMENTS[number]  # equal ones differ by rounding
+
+
+def set_embeddings(search: HybridSearch, embeddings: np.ndarray) -> None:
+    search._state = replace(search._state, embeddings=EmbeddingBlocks.of([embeddings], embeddings.shape[1]))
 
 
 @pytest.fixture
@@ -87,7 +93,7 @@ def test_of_equal_documents_the_first_comes_first(still_encoder, monkeypatch):
     monkeypatch.setattr(hybrid, "FEWEST_CANDIDATES", 3)
     documents = ["a cat", "the dog", "a cat", "a cat", "a cat", "he reads"]
     search = HybridSearch(still_encoder, documents, bm25_weight=1.0)
-    search.embeddings[:] = search.embeddings[0]  # equal to the last digit
+    set_embeddings(search, np.broadcast_to(search.embeddings[0], search.embeddings.shape))  # equal to the last digit
     assert [hit["corpus_id"] for hit in search.search("cat", 3)[0]] == [0, 2, 3]
     assert [hit["corpus_id"] for hit in search.search("zzz", 3)[0]] == [0, 1, 2]
 
@@ -103,7 +109,7 @@ def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_enco
     texts = [*DOCUMENTS, "", " \u200b", "zzz"]
     search, plain = (HybridSearch(still_encoder, of, queries=QUERIES) for of in (texts, texts[:-3]))
     assert search.ids == [*range(60), 62], "blank ones are left out, and shift nothing"
-    search.embeddings[60] = 0
+    set_embeddings(search, np.vstack([search.embeddings[:60], np.zeros((1, 16), dtype=np.float32)]))
     assert sorted(hit["corpus_id"] for hit in search.search("he", 100)[0]) == list(range(60))
     assert 62 in [hit["corpus_id"] for hit in search.search("zzz", 100)[0]]
     assert search.bm25_weight == pytest.approx(plain.bm25_weight, rel=0.1)
@@ -204,7 +210,7 @@ def test_a_search_that_is_refused(search):
         search.search({"q1": "a cat", "q2": "a dog"})  # BEIR's: not its ids
 
 
-def test_encoders_that_are_refused_and_a_missing_package(still_encoder, monkeypatch):
+def test_encoders_that_are_refused(still_encoder):
     still_encoder.similarity_fn_name = "euclidean"
     with pytest.raises(ValueError, match=r"^model\.similarity_fn_name must"):
         HybridSearch(still_encoder, DOCUMENTS)
@@ -212,9 +218,6 @@ def test_encoders_that_are_refused_and_a_missing_package(still_encoder, monkeypa
     next(still_encoder.parameters()).data.fill_(float("nan"))
     with pytest.raises(ValueError, match="is not finite"):
         HybridSearch(still_encoder, DOCUMENTS)
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(ImportError, match="pip install"):
-        HybridSearch(still_encoder, DOCUMENTS, language="norwegian")
 
 
 @pytest.mark.parametrize(
@@ -289,8 +292,105 @@ def test_a_hit_has_title_and_passage_of_the_text(still_encoder):
     assert search.ids == ["a", 7, "long", "no text"]
 
 
+def test_among_is_a_function_of_the_document(still_encoder):
+    rows = [{"id": i, "text": text, "product": ("card", "loan")[i % 2], "n": i} for i, text in enumerate(DOCUMENTS)]
+    search = HybridSearch(still_encoder, [*rows, {"id": "bare", "text": "a cat"}], queries=QUERIES)
+    found = search.search(QUERIES, 5, among=lambda document: document.metadata.get("product") == "loan")
+    assert found == search.search(QUERIES, 5, among=[*range(1, 60, 2)])
+    assert {hit["metadata"]["product"] for hits in found for hit in hits} == {"loan"}
+    found[0][0]["metadata"]["product"] = "changed"
+    assert search.search(QUERIES[0], 1, among=[found[0][0]["corpus_id"]])[0][0]["metadata"]["product"] == "loan"
+    assert search.search("cat", among=lambda document: np.bool_(document.id == "bare"))[0][0]["metadata"] == {}
+    assert search.search("cat", among=lambda _: False) == [[]]
+    with pytest.raises(
+        ValueError, match=r"^among must be a function .* got KeyError\('product'\) of Document\(id='bare'"
+    ):
+        search.search("cat", among=lambda document: document.metadata["product"] == "card")
+    with pytest.raises(ValueError, match=r"^among must be a function .* got TypeError\(.* of Document\(id=0, "):
+        search.search("cat", among=lambda document: document.metadata["n"] < "2025")
+
+
+def test_a_score_is_the_sum_of_both_sides(search):
+    for hits in search.search(QUERIES, 60):
+        for hit in hits:
+            assert hit["score"] == pytest.approx(hit["dense"] + search.bm25_weight * hit["bm25"], abs=1e-6)
+    dense, bm25 = search.scores(QUERIES)
+    for number, hits in enumerate(search.search(QUERIES, 60)):
+        for hit in hits:
+            expected = dense[number, hit["corpus_id"]], bm25[number, hit["corpus_id"]]
+            assert (hit["dense"], hit["bm25"]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("language", [None, "english"])
+@pytest.mark.parametrize(
+    ("text", "query", "marked"),
+    [
+        ("un re\u0301sume\u0301 court", "résumé", "un *re\u0301sume\u0301* court"),
+        ("ＡＢＣ, abcd", "abc", "*ＡＢＣ*, abcd"),
+        ("İstanbul, ISTANBUL", "istanbul", "*İstanbul*, *ISTANBUL*"),
+        ("ﬁne co\u00adoperate", "cooperate fine", "*ﬁne* *co\u00adoperate*"),
+        ("Die STRASSE", "straße", "Die *STRASSE*"),
+        ("東京タワーは高い", "タワー", "東京*タワー*は高い"),
+        ("黒い猫と犬", "猫", "黒い*猫*と犬"),
+        ("검색엔진을 쓰다", "검색", "*검색*엔진을 쓰다"),
+        ("ค้นหาเอกสาร", "เอกสาร", "ค้นหา*เอกสาร*"),
+        ("an X-ray, rock'n'roll", "ray rock", "an X-*ray*, *rock*'n'roll"),
+        ("the dog and the cat", "the cat", "the dog and the *cat*"),
+    ],
+)
+def test_the_words_that_bm25_finds_are_the_matches(still_encoder, text, query, marked, language):
+    search = HybridSearch(
+        still_encoder, {"a": text, "b": "other text"}, bm25_weight=10, language=language, passages=None
+    )
+    (hit, _) = search.search(query)[0]
+    assert (hit["corpus_id"], hit["text"], hit["bm25"] > 0) == ("a", text, True)
+    shown = hit["text"]
+    for first, last in reversed(hit["matches"]):
+        shown = f"{shown[:first]}*{shown[first:last]}*{shown[last:]}"
+    assert shown == marked
+
+
+def test_stop_words_match_where_a_query_has_no_others(still_encoder):
+    search = HybridSearch(still_encoder, ["The the"], bm25_weight=1)
+    assert search.search("the")[0][0]["matches"] == [(0, 3), (4, 7)]
+    stemmed = HybridSearch(still_encoder, ["The cats are running"], bm25_weight=1, language="english")
+    assert stemmed.search("the cat runs")[0][0]["matches"] == [(4, 8), (13, 20)]
+
+
 def test_scores_are_those_of_all_documents(search):
     dense, bm25 = search.scores(QUERIES)
     expected = scores_of(search.model, QUERIES)
     np.testing.assert_allclose(dense, expected[0], atol=1e-5)
     np.testing.assert_allclose(bm25, expected[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [None, ["the old river", "a cat walks"]])
+def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
+    """As a loop over all pairs but those of a query and a document that contains it."""
+    texts = [*DOCUMENTS, "Once the old river was wide. A cat walks by the river. " * 5]
+    search = HybridSearch(still_encoder, texts, queries=given, bm25_weight=None, passages=8)
+    queries = given or queries_from_documents(texts)
+    pairs = [
+        max(
+            float(still_encoder.similarity(still_encoder.encode_query(query), search.embeddings[row]))
+            for row in range(
+                sum(map(len, search.passage_spans[:place])), sum(map(len, search.passage_spans[: place + 1]))
+            )
+        )
+        for query in queries
+        for place, text in enumerate(texts)
+        if query not in text
+    ]
+    assert len(pairs) < len(queries) * len(texts)
+    assert search.unrelated_similarity(10) == pytest.approx(np.quantile(pairs, 0.9), abs=1e-5)
+    assert search.unrelated_similarity(2) == pytest.approx(np.median(pairs), abs=1e-5)
+    with pytest.raises(ValueError, match="one_in must be at most a tenth of"):
+        search.unrelated_similarity(len(pairs))
+
+
+def test_the_similarity_of_unrelated_pairs_takes_a_sample_of_documents(still_encoder, monkeypatch):
+    search = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES)
+    expected = search.unrelated_similarity(10)
+    monkeypatch.setattr(hybrid, "_SAMPLED", 40)
+    assert search.unrelated_similarity(10) == pytest.approx(expected, abs=0.1)
+    assert search.unrelated_similarity(10) != expected

@@ -14,22 +14,43 @@ def test_it_answers_from_its_index_and_changes_it(encoder, tmp_path, monkeypatch
 
     monkeypatch.chdir(tmp_path)
     encoder.save("my-search")
-    rows = [{"id": key, "title": "A title", "text": text} for key, text in TEXTS.items()]
-    HybridSearch(encoder, rows, bm25_weight=0.7).save("my-index.sqlite")
+    rows = [{"id": key, "title": "A title", "text": text, "product": "card"} for key, text in TEXTS.items()]
+    HybridSearch(encoder, rows, bm25_weight=0.7).save("my-index.parquet")
     names: dict[str, object] = {}
     exec(compile(blocks(PAGES["serving.md"], "python")[0], "serving.md", "exec"), names)
     client = TestClient(names["app"])
-    hits = client.get("/search", params={"query": "rain", "top_k": 2}).json()
+
+    def find(query, **parameters):
+        return client.get("/search", params={"query": query, **parameters}).json()
+
+    hits = find("rain", top_k=2)
     assert len(hits) == 2
     for hit in hits:
-        assert hit["snippet"] in TEXTS[hit["id"]]
-        assert hit["title"] == "A title"
+        assert hit["text"] in TEXTS[hit["corpus_id"]]
+        assert (hit["title"], hit["metadata"]) == ("A title", {"product": "card"})
+    marked = {hit["text"][first:last] for hit in find("a text rain") for first, last in hit["matches"]}
+    assert {"text"} <= marked <= {"text", "rain"}
     for wrong in (0, -1, 1000, "x"):
         assert client.get("/search", params={"query": "rain", "top_k": wrong}).status_code == 422
-    assert client.post("/documents", json={"new": "a dog", "doc-0": "another text"}).json() == {
-        "encoded": 2, "kept": 2, "dropped": 1,
-    }  # fmt: skip
-    assert "new" in [hit["id"] for hit in client.get("/search", params={"query": "a dog"}).json()]
+    new = {
+        "id": "new",
+        "title": "Dogs",
+        "text": "a dog",
+        "metadata": {"product": "loan", "date": "2025-01-31", "open": True},
+    }
+    changed = {"id": "doc-0", "title": "A title", "text": "another text"}
+    counts = {"encoded": 2, "kept": 2, "dropped": 1}
+    assert client.post("/documents", json=[new, changed]).json() == counts
+    (hit,) = find("a dog", product="loan")
+    assert (hit["corpus_id"], hit["title"], hit["metadata"]) == ("new", "Dogs", new["metadata"])
+    for wrong in ({**new, "text": " "}, {"id": "new"}, {**new, "id": ""}, {**new, "metadata": {"tags": ["a"]}}):
+        assert client.post("/documents", json=[wrong]).status_code == 422
     assert client.delete("/documents/doc-1").json() == {"encoded": 0, "kept": 3, "dropped": 1}
-    opened = HybridSearch.open("my-index.sqlite", encoder)
+    assert client.post("/reload").json() == {"changed": False}
+    opened = HybridSearch.open("my-index.parquet", encoder)
     assert (opened.ids, opened.bm25_weight) == (["doc-2", "new", "doc-0"], 0.7)
+    assert opened.documents[1].metadata == new["metadata"]
+    opened.remove(["new"])
+    opened.save("my-index.parquet")  # as another process may
+    assert client.post("/reload").json() == {"changed": True}
+    assert find("a dog", product="loan") == []

@@ -2,13 +2,20 @@
 
 import json
 import math
+import pickle
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from st_extras.text.corpus import iterate_sentences, read_sentences
+from st_extras.text import tables
+from st_extras.text.corpus import iterate_sentences, read_sentences, stream_sentences
 from st_extras.text.documents import Document, as_documents, read_documents, read_queries
 from tests.helpers import write
 
@@ -35,10 +42,15 @@ def test_a_title_is_part_of_its_document(tmp_path, name):
         datasets.Dataset.from_list(ROWS).to_parquet(str(path))
     read = read_documents(path)
     assert [(one.id, one.full_text) for one in read] == list(zip("abc", TEXTS, strict=True))
-    assert read == [("a", "Cards", "A lost card."), ("b", "Loans", ""), ("c", "", "An account.")]
+    assert read == [
+        Document("a", "Cards", "A lost card."),
+        Document("b", "Loans", ""),
+        Document("c", "", "An account."),
+    ]
     assert read_sentences(path) == TEXTS
     assert read_sentences(path, column="title") == ["Cards", "Loans"]
-    assert read_documents(path, column="text") == [("a", "", "A lost card."), ("c", "", "An account.")]
+    read = read_documents(path, column="text")
+    assert [(one.id, one.title, one.text) for one in read] == [("a", "", "A lost card."), ("c", "", "An account.")]
 
 
 def test_a_title_is_part_of_its_document_in_a_data_set():
@@ -53,7 +65,7 @@ def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
     row = {other: "x", "text": "one"}
     for wanted, given in (("a", row | {"_id": "a"}), ("x", row | {"id": 7})):
         (found,) = read(write(tmp_path / "a.jsonl", json.dumps(given)))
-        assert wanted in (found, found[0])  # a query's id is the key of its dict
+        assert wanted == getattr(found, "id", found)  # a query's id is the key of its dict
 
 
 @pytest.mark.parametrize(
@@ -61,7 +73,12 @@ def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
     [
         ('{"_id": "a", "text": "one"}\n{"_id": "a", "text": "two"}\n', "line 2: .*'a' stands twice"),
         ('{"_id": "a", "text": "one"}\n{"text": "two"}\n', "line 2: each document must have an id"),
-        ('{"_id": 1.5, "text": "one"}\n', "line 1: the id"),
+        ('{"_id": 1.5, "text": "one"}\n', "line 1: the id .* must be a text or a whole number, got 1.5"),
+        ('{"_id": true, "text": "one"}\n', "line 1: the id .* must be a text or a whole number, got True"),
+        (
+            '{"_id": "a", "text": "one"}\n{"_id": null, "text": "two"}\n',
+            "line 2: the id of a document is missing, got None",
+        ),
         ('{"_id": "a", "title": 3, "text": "one"}\n', "line 1: .* got 3"),
     ],
 )
@@ -71,13 +88,16 @@ def test_a_fault_names_its_line(tmp_path, content, message):
 
 
 def test_texts_without_ids_are_numbered(tmp_path, caplog):
-    assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [("0", "", "one"), ("2", "", "two")]
+    assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [
+        Document("0", "", "one"),
+        Document("2", "", "two"),
+    ]
     assert not caplog.messages, "blank lines are no documents"
 
 
 def test_empty_documents_are_left_out_and_counted(tmp_path, caplog):
     rows = '{"_id": "a", "text": " "}\n{"_id": "b", "title": "Loans", "text": null}\n'
-    assert read_documents(write(tmp_path / "a.jsonl", rows)) == [("b", "Loans", "")]
+    assert read_documents(write(tmp_path / "a.jsonl", rows)) == [Document("b", "Loans", "")]
     assert "a.jsonl: 1 without text left out, 1 read" in caplog.text
 
 
@@ -102,7 +122,7 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
         ({"a": "one", "b": "two"}.keys(), [(0, "", "a"), (1, "", "b")]),  # which has an order, unlike a set
         ({7: {"title": "Cards", "text": "one"}, "8": {"text": "two"}}, [(7, "Cards", "one"), ("8", "", "two")]),
         ([{"text": "one"}, {"text": "two"}], [(0, "", "one"), (1, "", "two")]),
-        ([{"doc_id": "a", "_id": 2, "contents": "one"}], [(2, "", "one")]),
+        ([{"doc_id": "a", "_id": 2, "contents": "one"}], [(2, "", "one", {"doc_id": "a"})]),
         ([{"id": "3", "body": "one"}], [("3", "", "one")]),
         (columns_of([{"id": 7, "title": "Cards", "text": "one"}]), [(7, "Cards", "one")]),
         (columns_of([{"id": "7", "text": "one"}]).to_iterable_dataset(), [("7", "", "one")]),
@@ -113,14 +133,50 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
     ids=str,
 )
 def test_documents_keep_their_ids(given, wanted):
-    assert (found := as_documents(given)) == wanted
-    assert [type(document.id) for document in found] == [type(key) for key, _, _ in wanted]
+    assert (found := as_documents(given)) == [Document(*one) for one in wanted]
+    assert [type(document.id) for document in found] == [type(key) for key, *_ in wanted]
     assert as_documents(found) == found
+
+
+BERLIN = datetime(2024, 5, 1, 10, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        *(("card", "card"), (7, 7), (0.5, 0.5), (True, True), (date(2024, 5, 1), date(2024, 5, 1)), (BERLIN, BERLIN)),
+        *((np.str_("card"), "card"), (np.int64(7), 7), (np.float32(0.5), 0.5), (np.bool_(True), True)),
+        *((Decimal("0.5"), 0.5), (pd.Timestamp(BERLIN), BERLIN), (np.datetime64("2024-05-01"), datetime(2024, 5, 1))),
+        *((["lost", "stolen"], "lost, stolen"), (("lost",), "lost"), ([], None)),
+        *((value, None) for value in (None, math.nan, np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT"))),
+    ],
+    ids=repr,
+)
+def test_metadata_holds_scalars_of_python(given, wanted):
+    (document,) = as_documents([{"id": "a", "text": "one", "field": given}])
+    assert document.metadata == ({} if wanted is None else {"field": wanted})
+    assert [*map(type, document.metadata.values())] == [type(wanted)] * len(document.metadata)
+    assert as_documents([document]) == [document] == pickle.loads(pickle.dumps([document]))
+    assert hash(document) == hash(Document("a", "", "one"))
+
+
+def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
+    fields = {"product": "card", "tags": [1], "metadata": {"url": "/a", "parents": {}}, 3: "x", "": "y"}
+    found = as_documents([{"id": number, "title": "Cards", "text": "one"} | fields for number in range(3)])
+    assert [one.metadata for one in found] == [{"product": "card", "3": "x", "url": "/a"}] * 3
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "documents: left out of the metadata, which holds texts, numbers, truth values and dates alone: tags, '', "
+        "parents."
+    )
+    assert as_documents({"a": {"id": "a", "text": "one", "date": 3}}) == [Document("a", "", "one", {"date": 3})]
+    with pytest.raises(ValueError, match=r"row 0: a text must be valid, got a lone surrogate"):
+        as_documents([{"text": "one", "field": "\ud800"}])
 
 
 def test_a_title_stands_apart_and_is_searched():
     found = as_documents([*TITLED[:1], TITLED[1] | {"title": None}, TITLED[2] | {"text": None}])
-    assert found == [Document(7, "Cards", "A lost card."), ("b", "", " "), (-1, "Loans", "")]
+    assert found == [Document(7, "Cards", "A lost card."), Document("b", "", " "), Document(-1, "Loans", "")]
     assert [document.full_text for document in found] == ["Cards A lost card.", " ", "Loans"]
 
 
@@ -153,10 +209,10 @@ def test_a_title_stands_apart_and_is_searched():
             "documents, row 0: expected a sentence, got nan: leave its row out, or fill it",
         ),
         ([{"id": 1, "text": "one", "title": 3}], "documents, row 0: expected a sentence, got 3"),
-        ({" ": "one"}, r"documents\[' '\]: the id of a document must be a text or a whole number, got ' '"),
+        ({" ": "one"}, r"documents\[' '\]: the id of a document is missing, got ' ': give a text or a whole number"),
         ({True: "one"}, "got True"),
         ({1.0: "one"}, "got 1.0"),
-        ({None: "one"}, r"documents\[None\]: the id of a document must be"),
+        ({None: "one"}, r"documents\[None\]: the id of a document is missing, got None"),
         ({2**63: "one"}, "a whole number"),
         ({"\ud800": "one"}, "lone surrogate"),
         ({"a": "\ud800"}, r"documents\['a'\]: .*lone surrogate"),
@@ -169,3 +225,162 @@ def test_a_title_stands_apart_and_is_searched():
 def test_documents_that_cannot_be_meant_are_refused_by_name(given, message):
     with pytest.raises(ValueError, match=message):
         as_documents(given)
+
+
+# --- metadata of files and data sets ---
+
+
+def test_further_cells_of_a_file_are_metadata_as_texts(tmp_path, caplog):
+    header, rows = ["", "id", "text", "product", "zip"], [["0", "a", "one", "card", "007"], ["1", "b", "two", "", " "]]
+    for name, separator in {"a.csv": ",", "b.csv": ";", "a.tsv": "\t"}.items():
+        path = write(tmp_path / name, "".join(separator.join(row) + "\n" for row in [header, *rows]))
+        assert [one.metadata for one in read_documents(path)] == [{"product": "card", "zip": "007"}, {}]
+    path = write(tmp_path / "a.csv", "id,text,product\na,one\nb,two,card\n")
+    assert [one.metadata for one in read_documents(path)] == [{}, {"product": "card"}]
+    assert not caplog.messages
+
+
+def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
+    row = {
+        "_id": "a",
+        "text": "one",
+        "n": 2,
+        "open": True,
+        "none": None,
+        "tags": ["x", "y"],
+        "empty": "",
+        "in": {"a": 1},
+    }
+    path = write(tmp_path / "a.jsonl", json.dumps(row | {"nan": math.nan}) + "\n" + '{"_id": "b", "text": "two"}\n')
+    first, second = read_documents(path)
+    assert first.metadata == {"n": 2, "open": True, "tags": "x, y"}
+    assert second.metadata == {}
+    assert caplog.messages == [
+        f"{path}: left out of the metadata, which holds texts, numbers, truth values and dates alone: in."
+    ]
+
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+COLUMNS = {
+    "id": pa.array(["a", "b"]),
+    "text": pa.array(["one", "two"], pa.large_string()),
+    "product": pa.array(["card", None]).dictionary_encode(),
+    "tags": pa.array([["lost", "stolen"], []]),
+    "large": pa.array([["x"], None], pa.large_list(pa.large_string())),
+    "vector": pa.array([[0.5], [1.0]]),
+    "image": pa.array([{"bytes": b"x"}, None]),
+    "binary": pa.array([b"x", None]),
+    "rate": pa.array([0.5, math.nan]),
+    "cents": pa.array([Decimal("0.50"), None]),
+    "day": pa.array([date(2024, 5, 1), None]),
+    "at": pa.array([NOON, None], pa.timestamp("us", "Europe/Berlin")),
+    "nano": pa.array([0, None], pa.timestamp("ns")),
+    "big": pa.array([2**64 - 1, None], pa.uint64()),
+}
+METADATA = {
+    "product": "card", "tags": "lost, stolen", "large": "x",
+    "rate": 0.5, "cents": 0.5, "day": date(2024, 5, 1), "at": NOON, "nano": datetime(1970, 1, 1), "big": 2**64 - 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["parquet", "row groups", "data set", "streamed"])
+def test_further_columns_of_parquet_and_data_sets_are_metadata(tmp_path, caplog, kind):
+    table = pa.table(COLUMNS)
+    source = tmp_path / "a.parquet"
+    pq.write_table(table, source, row_group_size=1 if kind == "row groups" else 1000)
+    if kind in ("parquet", "row groups"):
+        found, name = read_documents(source), str(source)
+    else:
+        data = datasets.Dataset(table.drop_columns("image"))
+        found, name = as_documents(data if kind == "data set" else data.to_iterable_dataset()), "documents"
+    assert [one.text for one in found] == ["one", "two"]
+    assert found[0].metadata == METADATA
+    assert found[0].metadata["at"].utcoffset().total_seconds() == 7200
+    assert found[1].metadata == {}
+    image = "" if name == "documents" else " image,"
+    assert caplog.messages == [
+        f"{name}: left out of the metadata, which holds texts, numbers, truth values and dates alone: vector,{image} "
+        "binary."
+    ]
+
+
+def test_dates_that_python_does_not_have_are_left_out_and_named(tmp_path, caplog):
+    times = pa.array([10**13, 0, None], pa.timestamp("s"))
+    columns = {"text": ["one", "two", "three"], "far": times, "day": pa.array([10**8, 0, None], pa.date32())}
+    zone = {"nowhere": pa.array([0, None, 0], pa.timestamp("s", "Nowhere/City"))}
+    pq.write_table(pa.table(columns | zone), tmp_path / "a.parquet")
+    assert [one.metadata for one in read_documents(tmp_path)] == [
+        {}, {"far": datetime(1970, 1, 1), "day": date(1970, 1, 1)}, {}
+    ]  # fmt: skip
+    assert [message.partition("alone: ")[2] for message in caplog.messages] == ["far, day, nowhere."]
+    assert read_sentences(tmp_path) == ["one", "two", "three"]
+
+
+def test_dates_in_the_old_form_of_spark_keep_their_years(tmp_path):
+    table = pa.table({"text": ["one"], "day": pa.array([datetime(1000, 1, 1)])})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert read_documents(tmp_path)[0].metadata == {"day": datetime(1000, 1, 1)}
+
+
+@pytest.mark.parametrize("twice", ["text", "value"])
+def test_a_column_that_stands_twice_in_parquet_is_refused(tmp_path, twice):
+    table = pa.Table.from_arrays([pa.array(["one"]), pa.array(["two"]), pa.array(["x"])], ["text", twice, "value"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    for read in (read_documents, read_sentences):
+        with pytest.raises(ValueError, match=rf"a\.parquet: a table must name each column once, got {twice} twice"):
+            read(tmp_path / "a.parquet")
+
+
+def test_lists_of_categories_and_with_gaps_are_texts(tmp_path, caplog):
+    lists = pa.ListArray.from_arrays([0, 2], pa.array(["lost", "stolen"]).dictionary_encode())
+    pq.write_table(pa.table({"text": ["one"], "tags": lists, "gaps": [["a", None]]}), tmp_path / "a.parquet")
+    assert read_documents(tmp_path)[0].metadata == {"tags": "lost, stolen", "gaps": "a"}
+    assert not caplog.messages
+
+
+def test_lists_are_not_read_where_sentences_are(tmp_path, monkeypatch):
+    pq.write_table(pa.table(COLUMNS), tmp_path / "a.parquet")
+    seen = []
+    rows = tables._parquet
+    monkeypatch.setitem(tables._READERS, ".parquet", (lambda *args: seen.extend(rows(*args)) or iter(seen), ""))
+    assert read_sentences(tmp_path / "a.parquet")
+    assert "tags" not in seen[0][1]
+    assert "product" in seen[0][1]
+
+
+# --- text files as documents ---
+
+
+def test_whole_text_files_are_documents_with_their_paths_as_ids(tmp_path, caplog):
+    contents = {"a.txt": "\ufeffCards\r\n\r\nA lost card.\r\n", "b/c.txt.gz": "Loans\n", "d.txt": " \n"}
+    for name, text in contents.items():
+        write(tmp_path / name, text)
+    wanted = [
+        Document(str(tmp_path / "a.txt"), "", "Cards\r\n\r\nA lost card."),
+        Document(str(tmp_path / "b/c.txt.gz"), "", "Loans"),
+    ]
+    for source in (tmp_path, f"{tmp_path}/**/*.txt*", [tmp_path / name for name in contents]):
+        assert read_documents(source, whole_files=True) == wanted
+        assert read_sentences(source) == ["Cards", "A lost card.", "Loans"]
+        assert [*stream_sentences(source, whole_files=True)] == [one.text for one in wanted]
+    assert read_documents(tmp_path / "a.txt", whole_files=True) == wanted[:1]
+    assert read_documents(write(tmp_path / "notes", "one\ntwo"), whole_files=True)[0].text == "one\ntwo"
+    csv = write(tmp_path / "a.csv", "id,text\n7,one\n")
+    assert read_documents([csv, tmp_path / "a.txt"], whole_files=True) == [Document("7", "", "one"), wanted[0]]
+
+
+def test_many_text_files_get_a_hint(tmp_path, caplog):
+    for number in range(20):
+        write(tmp_path / f"{number:02}.txt", "one\n\ntwo\n")
+    assert len(read_documents(tmp_path)) == 40
+    assert caplog.messages == [
+        f"Each line of 20 text files, such as '{tmp_path}/00.txt', is a document, 60 in all: whole_files "
+        "(--whole-files) makes each file one."
+    ]
+    caplog.clear()
+    assert len(read_documents(tmp_path, whole_files=True)) == 20
+    assert read_sentences(tmp_path)
+    assert read_queries(tmp_path)
+    (tmp_path / "00.txt").unlink()
+    assert read_documents(tmp_path)
+    assert not caplog.messages

@@ -3,6 +3,7 @@
 import pytest
 
 from st_extras.text import files
+from st_extras.text.corpus import read_sentences
 from st_extras.text.files import file_kind, parse_json, read_lines
 from tests.helpers import write
 
@@ -78,3 +79,19 @@ def test_the_case_of_a_name_does_not_decide_what_a_file_is():
 def test_a_file_of_another_kind_is_named(tmp_path, start, found):
     with pytest.raises(ValueError, match=rf"book\.xlsx must .* got .*{found}"):
         list(read_lines(write(tmp_path / "book.xlsx", start + b"rest")))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("a.html", "an HTML page"), ("a.HTM", "an HTML page"), ("a.rst", "reStructuredText"), ("a.ipynb", "a notebook"),
+        ("a.yaml", "YAML"), ("a.yml", "YAML"), ("a.adoc", "AsciiDoc"), ("a.html.gz", "an HTML page"),
+    ],
+)  # fmt: skip
+def test_a_single_file_of_markup_is_refused_by_its_name(tmp_path, name, what):
+    write(tmp_path / name, "one\ntwo\n")
+    for source in (tmp_path / name, f"{tmp_path}/*"):
+        with pytest.raises(ValueError, match=rf"{name} must be a text file or table, .* got {what}: save its text as"):
+            read_sentences(source)
+    with pytest.raises(ValueError, match="is a folder without"):
+        read_sentences(tmp_path)

@@ -1,10 +1,15 @@
 """Which checkpoint is complete, which one is the last, and what may stand beside the output."""
 
+import json
 import os
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from st_extras.files import FILES, list_files
 from st_extras.training.checkpoints import RECORD, check_training_output, keep_checkpoints, last_checkpoint, read_record
@@ -14,11 +19,74 @@ from tests.helpers import write
 NEEDED = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
 
 
-def checkpoint(folder: Path, name: str, *, without: str = "") -> Path:
-    for file in {*NEEDED, FILE_NAME} - {without}:
-        write(folder / name / file, "12")
-    list_files(folder / name)
-    return folder / name
+def checkpoint(folder: Path, name: str, *, without: str = "", best: str | None = None) -> Path:
+    path, step = folder / name, name.rpartition("-")[2]
+    path.mkdir()
+    state = {"global_step": int(step) if step.isdecimal() else 0, "best_model_checkpoint": best and str(folder / best)}
+    write(path / "trainer_state.json", json.dumps(state))
+    for file in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "pytorch_model.bin"):
+        torch.save({"a": torch.arange(50)}, path / file)
+    save_file({"a": torch.arange(50)}, path / FILE_NAME)
+    if without:
+        (path / without).unlink()
+    list_files(path)
+    return path
+
+
+def halved(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[content.index(bytes([7, 0, 0, 0, 0, 0, 0, 0]))] ^= 1  # of the tensor
+    file.write_bytes(bytes(content))
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "emptied": lambda file: file.write_bytes(b""),
+    "other": lambda file: file.write_bytes(b"[garbage"),
+    "halved": halved,
+}
+FILES_READ = ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", FILE_NAME, "pytorch_model.bin"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", FILES_READ)
+def test_a_checkpoint_that_cannot_be_read_is_left_out(tmp_path, caplog, name, damage):
+    for step in (14, 16):
+        checkpoint(tmp_path, f"checkpoint-{step}")
+    DAMAGES[damage](tmp_path / "checkpoint-16" / name)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-14"
+    with suppress(KeyboardInterrupt), keep_checkpoints(tmp_path, {}, resume=True):
+        assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-14"]
+        raise KeyboardInterrupt
+    assert f"checkpoint-16 is left out and removed: {name} cannot be read: " in caplog.text
+    assert "continues it from step 14." in caplog.text
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "rng_state.pth"])
+def test_a_changed_byte_is_noticed(tmp_path, name):
+    flipped(checkpoint(tmp_path, "checkpoint-2") / name)
+    assert last_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize("state", ["{}", "[]", "3", '{"global_step": 15}'])
+def test_the_state_of_another_step_is_none(tmp_path, state):
+    write(checkpoint(tmp_path, "checkpoint-16") / "trainer_state.json", state)
+    assert last_checkpoint(tmp_path) is None
+
+
+def test_the_best_weights_belong_to_a_checkpoint(tmp_path, caplog):
+    for step, best in ((2, None), (4, "checkpoint-4"), (6, "checkpoint-4")):
+        checkpoint(tmp_path, f"checkpoint-{step}", best=best)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-6"
+    halved(tmp_path / "checkpoint-4" / "pytorch_model.bin")
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
+    with suppress(KeyboardInterrupt), keep_checkpoints(tmp_path, {}, resume=True):
+        assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+        raise KeyboardInterrupt
+    assert "checkpoint-4, which has the best weights: pytorch_model.bin cannot be read" in caplog.text
 
 
 def test_resuming_takes_the_checkpoint_with_the_most_steps(tmp_path):

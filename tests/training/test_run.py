@@ -229,6 +229,21 @@ class TestResume:
         assert (result.steps, seen.names, seen.first_step) == (6, ["checkpoint-2"], 2)
         assert differing(snapshot(whole), snapshot(parts)) == set()
 
+    @pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "config.json"])
+    def test_it_continues_from_the_last_one_that_can_be_read(self, make_encoder, tmp_path, caplog, name):
+        whole, parts = make_encoder(), make_encoder()
+        short_training(whole, tmp_path / "whole", AdCSELoss, max_steps=6, save_total_limit=5)
+        checkpoints = interrupted(make_encoder(), tmp_path / "out", AdCSELoss, max_steps=6, after=4)
+        file = next((checkpoints / "checkpoint-4").rglob(name))
+        file.write_bytes(file.read_bytes()[:10] if name == "model.safetensors" else b"")
+        seen = SeesCheckpoints(checkpoints)
+        short_training(parts, tmp_path / "out", AdCSELoss, resume=True, callbacks=[seen], max_steps=6)
+        assert (seen.names, seen.first_step) == (["checkpoint-2"], 2)
+        assert (
+            f"checkpoint-4 is left out and removed: {file.relative_to(checkpoints / 'checkpoint-4')} can" in caplog.text
+        )
+        assert differing(snapshot(whole), snapshot(parts)) == set()
+
     def test_an_earlier_result_is_replaced(self, make_encoder, tmp_path):
         """As after a kill between the last rename and the removal of the checkpoints."""
         checkpoints = unsaved(make_encoder(), tmp_path / "out", max_steps=2)

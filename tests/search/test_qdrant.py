@@ -1,0 +1,444 @@
+"""Search in Qdrant's local mode: the hits of HybridSearch, the equation as a loop, what is refused, and a server."""
+
+import json
+import logging
+import math
+import random
+import socket
+import threading
+from collections import Counter
+from datetime import date, datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+from st_extras.search import HybridSearch, QdrantSearch, qdrant
+from st_extras.text.term_weights import search_words
+from tests.adaptation.texts import WORDS
+from tests.helpers import count_rows
+
+pytest.importorskip("qdrant_client")
+from qdrant_client import QdrantClient, models
+
+LONG = [" ".join(random.Random(i).choices(WORDS, k=60)) for i in range(4)]
+SHORT = [" ".join(random.Random(100 + i).choices(WORDS, k=2 + i % 9)) for i in range(108)]
+DOCUMENTS = [
+    {"id": i if i % 2 else f"d{i}", "title": "old river" * (i % 3 == 0), "text": text, "year": 2000 + i % 20}
+    for i, text in enumerate([*LONG, *SHORT])
+]
+QUERIES = [" ".join(random.Random(500 + i).choices(WORDS, k=2 + i % 5)) for i in range(5)] + ["the the cat", " "]
+RECENT = models.Filter(must=[models.FieldCondition(key="year", range=models.Range(gte=2010))])
+
+
+@pytest.fixture
+def client():
+    return QdrantClient(":memory:")
+
+
+def assert_same(found, expected, tolerance=2e-5):
+    """The hits are the same but for the order of equal scores."""
+    for hits, others in zip(found, expected, strict=True):
+        assert [hit["score"] for hit in hits] == pytest.approx([hit["score"] for hit in others], abs=tolerance)
+        by_id = {hit["corpus_id"]: hit for hit in others}
+        for hit in hits:
+            if hit["score"] > hits[-1]["score"] + tolerance:
+                other = by_id[hit["corpus_id"]]
+                assert (hit["dense"], hit["bm25"]) == pytest.approx((other["dense"], other["bm25"]), abs=tolerance)
+                for field in ("title", "passage", "text", "matches", "metadata"):
+                    assert hit[field] == other[field]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similarity):
+    """More documents than a side suggests, with titles and passages, by a weight at which both sides count."""
+    still_encoder.similarity_fn_name = similarity
+    scale = 1 if similarity == "cosine" else 20
+    search = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=0.05 * scale, passages=8)
+    assert len(search.embeddings) > len(DOCUMENTS) + 10
+    moved = search.to_qdrant(client, "documents")
+    for limits, filters in (
+        ({}, {}),
+        ({"top_k": 3}, {"top_k": 3}),
+        ({"top_k": 105}, {"top_k": 105, "exact": True}),
+        ({"among": lambda document: document.metadata["year"] >= 2010}, {"where": RECENT}),
+    ):
+        expected = search.search(QUERIES, **limits)
+        assert any(hit["matches"] and hit["bm25"] > 0 for hits in expected for hit in hits)
+        assert_same(moved.search(QUERIES, **filters), expected, 2e-5 * scale)
+    assert moved.search(QUERIES[0])[0] == moved.search(QUERIES[:1])[0]
+    opened = QdrantSearch(client, "documents", still_encoder)
+    assert opened.search(QUERIES) == moved.search(QUERIES)
+    assert (opened.bm25_weight, opened.language, opened.passages) == (search.bm25_weight, None, 8)
+
+
+def test_changes_are_those_of_the_search_in_memory(still_encoder, client):
+    search = HybridSearch(still_encoder, DOCUMENTS[20:], bm25_weight=0.05, passages=8)
+    moved = search.to_qdrant(client, "documents")
+    changed = [{**DOCUMENTS[30], "text": LONG[0]}, {**DOCUMENTS[31], "title": "another"}]
+    changes = [
+        (QdrantSearch.add, HybridSearch.add, DOCUMENTS[:30]),
+        (QdrantSearch.add, HybridSearch.add, DOCUMENTS[:30]),
+        (QdrantSearch.add, HybridSearch.add, changed),
+        (QdrantSearch.add, HybridSearch.add, [{**DOCUMENTS[40], "year": 1900, "kind": "old"}]),
+        (QdrantSearch.add, HybridSearch.add, [{"id": DOCUMENTS[41]["id"], "text": " "}, {"id": "new", "text": ""}]),
+        (QdrantSearch.remove, HybridSearch.remove, [DOCUMENTS[i]["id"] for i in range(50, 60)] + ["none"]),
+    ]
+    for there, here, what in changes:
+        assert there(moved, what) == here(search, what)
+    anew = search.to_qdrant(client, "anew")
+    assert_same(anew.search(QUERIES), search.search(QUERIES))
+    assert client.count("documents").count == client.count("anew").count == len(search.ids)
+    stored, expected = (
+        {point.id: point.payload for point in client.scroll(name, limit=1000)[0]} for name in ("documents", "anew")
+    )
+    assert stored == expected
+
+
+def test_what_a_change_encodes(still_encoder, client):
+    moved = HybridSearch(still_encoder, DOCUMENTS[:20], bm25_weight=0.05, passages=8).to_qdrant(client, "documents")
+    with count_rows(still_encoder) as passes:
+        moved.add([{**DOCUMENTS[4], "year": 1900}])
+        moved.remove([DOCUMENTS[5]["id"]])
+        assert passes == []
+        moved.add({"new": "a new document"})
+        assert passes == [1]
+    assert moved.search("new document", 1)[0][0]["corpus_id"] == "new"
+
+
+def test_the_equation_after_changes_as_a_loop(still_encoder, client):
+    """The mean length stays; all else is of the documents that are there."""
+    first, later = DOCUMENTS[:40], DOCUMENTS[40:70]
+    moved = HybridSearch(still_encoder, first, bm25_weight=0.05, passages=None).to_qdrant(client, "documents")
+    moved.add(later)
+    moved.remove([row["id"] for row in DOCUMENTS[10:20]])
+    left = DOCUMENTS[:10] + DOCUMENTS[20:70]
+    texts = {row["id"]: f"{row['title']} {row['text']}".strip() for row in DOCUMENTS[:70]}
+    words = {key: search_words(text) for key, text in texts.items()}
+    mean = sum(len(words[row["id"]]) for row in first) / len(first)
+    embeddings = dict(zip(texts, still_encoder.encode_document([*texts.values()]), strict=True))
+    for query in QUERIES[:3]:
+        embedding = torch.as_tensor(still_encoder.encode_query(query))
+        hits = moved.search(query, top_k=200)[0]
+        assert len(hits) == len(left)
+        for hit in hits:
+            own, expected = words[hit["corpus_id"]], 0.0
+            for word in search_words(query):
+                holding = sum(word in words[row["id"]] for row in left)
+                idf = math.log(1 + (len(left) - holding + 0.5) / (holding + 0.5))
+                count = own.count(word)
+                expected += idf * count / (count + 1.5 * (1 - 0.75 + 0.75 * len(own) / mean))
+            document = torch.as_tensor(embeddings[hit["corpus_id"]])
+            cosine = float(torch.cosine_similarity(embedding, document, dim=0))
+            assert hit["bm25"] == pytest.approx(expected, abs=1e-4)
+            assert hit["dense"] == pytest.approx(cosine, abs=1e-4)
+            assert hit["score"] == pytest.approx(cosine + 0.05 * expected, abs=1e-4)
+
+
+def test_what_has_nothing_to_compare(encoder, client):
+    """A table of words gives the embedding 0 to unknown ones: those documents are found by their words alone."""
+    tokenizer = encoder.tokenizer.backend_tokenizer
+    vectors = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), 8)).astype(np.float32)
+    unknown = tokenizer.token_to_id("[UNK]")
+    vectors[unknown] = 0
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=vectors)], device="cpu")
+    rows = {"known": "the old river", "unknown": "Ω42", "none": "!!", "both": "old Ω42"}
+    search = HybridSearch(model, rows, bm25_weight=0.1)
+    moved = search.to_qdrant(client, "documents")
+    queries = ["Ω42", "river", "!", "?? Ω99", "old Ω42"]
+    assert [hit["corpus_id"] for hit in moved.search("Ω42")[0]] == ["unknown", "both"]
+    for hits, others in zip(moved.search(queries), search.search(queries), strict=True):
+        assert {hit["corpus_id"] for hit in hits} == {hit["corpus_id"] for hit in others}
+        # "!!" has no words, and Qdrant does not count it in N
+        assert sorted(hit["score"] for hit in hits) == pytest.approx(sorted(hit["score"] for hit in others), abs=0.05)
+
+
+def test_a_weight_of_0_still_gives_bm25_its_score(still_encoder, client):
+    search = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=0)
+    assert_same(search.to_qdrant(client, "documents").search(QUERIES), search.search(QUERIES))
+
+
+def test_a_language_stems_and_marks(still_encoder, client):
+    search = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=0.05, language="english")
+    moved = search.to_qdrant(client, "documents")
+    assert moved.language == "english"
+    queries = [f"the {query}s" for query in QUERIES[:5]]
+    assert_same(moved.search(queries), search.search(queries))
+
+
+def test_dates_come_back_and_are_compared_with_their_zones(still_encoder, client):
+    zone = timezone(timedelta(hours=2))
+    metadata = {"day": date(2025, 3, 1), "seen": datetime(2025, 3, 1, 0, 30, 5, 250, tzinfo=zone), "big": 2**63 - 1}
+    metadata |= {"flag": True, "share": 0.1, "naive": datetime(2025, 3, 1), "a.b": "dotted"}
+    documents = {"one": {"text": "old river", **metadata}, "two": "the cat"}
+    moved = HybridSearch(still_encoder, documents, bm25_weight=0.05).to_qdrant(client, "documents")
+    moved.add({"three": {"text": "old river bank", **metadata}})
+    for hit in moved.search("river")[0]:
+        if hit["corpus_id"] != "two":
+            assert hit["metadata"] == metadata
+            assert [type(value) for value in hit["metadata"].values()] == [*map(type, metadata.values())]
+
+    def found(key, **bounds):
+        condition = models.FieldCondition(key=key, range=models.DatetimeRange(**bounds))
+        return {hit["corpus_id"] for hit in moved.search("river", where=models.Filter(must=[condition]))[0]}
+
+    assert found("seen", lt=datetime(2025, 2, 28, 22, 31, tzinfo=timezone.utc)) == {"one", "three"}
+    assert found("seen", lt=datetime(2025, 2, 28, 22, 30, tzinfo=timezone.utc)) == set()
+    assert found("day", gte=date(2025, 3, 1)) == {"one", "three"}
+    assert found("nothing", gte=date(2025, 3, 1)) == set()
+    dotted = models.Filter(must=[models.FieldCondition(key='"a.b"', match=models.MatchValue(value="dotted"))])
+    assert {hit["corpus_id"] for hit in moved.search("river", where=dotted)[0]} == {"one", "three"}
+    ids = models.Filter(must=[models.FieldCondition(key="_document.id", match=models.MatchAny(any=["two", "one"]))])
+    assert {hit["corpus_id"] for hit in moved.search("river", where=ids)[0]} == {"two", "one"}
+    client.set_payload("documents", {"day": "someday", "more": [1, 2]}, points=[qdrant.point_id("one")])
+    changed = {hit["corpus_id"]: hit["metadata"] for hit in moved.search("river")[0]}["one"]
+    assert changed == {**metadata, "day": "someday", "more": [1, 2]}
+
+
+def test_a_number_and_a_text_are_two_ids(still_encoder, client):
+    moved = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "documents")
+    moved.add({7: "old river", "7": "the cat"})
+    assert client.count("documents").count == 7
+    moved.remove([np.int64(7)])
+    assert "7" in {hit["corpus_id"] for hit in moved.search("cat")[0]}
+    assert 7 not in {hit["corpus_id"] for hit in moved.search("river", 20)[0]}
+
+
+def test_a_stopped_call_has_added_some_and_the_next_adds_the_rest(still_encoder, client, monkeypatch):
+    monkeypatch.setattr(qdrant, "_DOCUMENTS", 10)
+    moved = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "documents")
+    add_block, calls = QdrantSearch._add_block, []
+
+    def stopped(*given):
+        calls.append(given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return add_block(*given)
+
+    monkeypatch.setattr(QdrantSearch, "_add_block", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        moved.add(DOCUMENTS[5:45])
+    assert client.count("documents").count == 25
+    assert moved.add(DOCUMENTS[5:45]).encoded == 20
+    assert client.count("documents").count == 45
+
+
+def test_a_collection_whose_making_was_stopped_is_refused(still_encoder, client, monkeypatch):
+    """It has some documents: whoever opened it would miss the others without knowing."""
+    monkeypatch.setattr(qdrant, "_MOST_BYTES", 2000)
+    upload, calls = QdrantClient.upload_points, []
+
+    def stopped(*given, **options):
+        calls.append(given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return upload(*given, **options)
+
+    search = HybridSearch(still_encoder, DOCUMENTS[:9], bm25_weight=0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(QdrantClient, "upload_points", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            search.to_qdrant(client, "documents")
+    assert 0 < client.count("documents").count < 9
+    for call in (
+        lambda: QdrantSearch(client, "documents", still_encoder),
+        lambda: search.to_qdrant(client, "documents"),
+    ):
+        with pytest.raises(ValueError, match=r"got 'documents', .* not all documents.*client.delete_collection"):
+            call()
+    client.delete_collection("documents")
+    assert search.to_qdrant(client, "documents").search("cat") == QdrantSearch(
+        client, "documents", still_encoder
+    ).search("cat")
+
+
+def test_requests_stay_small(still_encoder, client, monkeypatch):
+    sizes, upload = [], QdrantClient.upload_points
+
+    def recorded(self, name, points, **options):
+        sizes.append(len(points))
+        return upload(self, name, points, **options)
+
+    monkeypatch.setattr(QdrantClient, "upload_points", recorded)
+    monkeypatch.setattr(qdrant, "_MOST_BYTES", 4000)
+    search = HybridSearch(still_encoder, DOCUMENTS[:40], bm25_weight=0.05, passages=8)
+    search.to_qdrant(client, "documents")
+    most = [
+        len(spans) * 16 * 22 + 4 * len(row.full_text)
+        for row, spans in zip(search.documents, search.passage_spans, strict=False)
+    ]
+    assert sum(sizes) == 40
+    assert len(sizes) > 5
+    starts = np.cumsum([0, *sizes])
+    assert all(size == 1 or sum(most[first : first + size]) <= 4000 for first, size in zip(starts, sizes, strict=False))
+
+
+def test_documents_that_a_collection_cannot_hold(still_encoder, client, monkeypatch):
+    search = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05, passages=8)
+    moved = search.to_qdrant(client, "documents")
+    for field, value, message in [
+        ("_document", "mine", "must have no metadata named '_document', .* got one in 'x'"),
+        ("big", 2**63, "must have numbers in their metadata .* got 9223372036854775808 as 'big' of 'x'"),
+        ("share", math.inf, "must have numbers in their metadata .* got inf as 'share' of 'x'"),
+    ]:
+        row = {"id": "x", "text": "old river", field: value}
+        with pytest.raises(ValueError, match=message):
+            moved.add([row])
+        with pytest.raises(ValueError, match=message):
+            HybridSearch(still_encoder, [row], bm25_weight=0).to_qdrant(client, "other")
+    monkeypatch.setattr(qdrant, "_MOST_NUMBERS", 5 * 16)
+    with pytest.raises(ValueError, match=r"at most 4 passages, .* got 1[0-9] in 'long': give it in parts"):
+        moved.add({"long": LONG[0]})
+    with pytest.raises(ValueError, match="at most 4 passages"):
+        search.to_qdrant(client, "other")
+    assert client.count("documents").count == 5
+    assert not client.collection_exists("other")
+
+
+def test_a_collection_that_is_not_ours(still_encoder, make_encoder, client):
+    search = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05)
+    moved = search.to_qdrant(client, "documents")
+    ours = client.get_collection("documents").config.metadata
+    size = models.VectorParams(size=16, distance=models.Distance.DOT)
+    client.create_collection("plain", size)
+    client.create_collection("copied", {"dense": size}, metadata=ours)
+    broken = {"st_extras": {**ours["st_extras"], "bm25_weight": "much"}}
+    client.create_collection("broken", {"dense": size}, metadata=broken)
+    for name in ("plain", "copied", "broken"):
+        with pytest.raises(ValueError, match=f"name must be a collection that .* made, got '{name}', which another"):
+            QdrantSearch(client, name, still_encoder)
+    with pytest.raises(ValueError, match="got 'none', which does not exist"):
+        QdrantSearch(client, "none", still_encoder)
+    with pytest.raises(ValueError, match="name must be a new collection, got 'documents', which exists"):
+        search.to_qdrant(client, "documents")
+    with pytest.raises(ValueError, match="name must be the name of a collection, got ' '"):
+        QdrantSearch(client, " ", still_encoder)
+    with pytest.raises(ValueError, match="client must be a QdrantClient, got 'http"):
+        QdrantSearch("http://localhost:6333", "documents", still_encoder)
+    with pytest.raises(ValueError, match="model must be the encoder that made the search"):
+        QdrantSearch(client, "documents", make_encoder(dropout=0.0, seed=1))
+    other = make_encoder(dropout=0.0)
+    other.similarity_fn_name = "dot"
+    with pytest.raises(ValueError, match="similarity_fn_name must be 'cosine'"):
+        QdrantSearch(client, "documents", other)
+    for options, message in [
+        ({"top_k": 0}, "top_k must be"),
+        ({"where": {"must": []}}, "where must be a Filter or None"),
+        ({"exact": 1}, "exact must be True or False"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            moved.search("river", **options)
+    with pytest.raises(ValueError, match="each document must have an id"):
+        moved.add(["a text"])
+    with pytest.raises(ValueError, match="stands twice"):
+        moved.add([{"id": 1, "text": "a"}, {"id": 1, "text": "b"}])
+    with pytest.raises(ValueError, match="ids must be a list of ids"):
+        moved.remove("d0")
+    client.upsert("documents", [models.PointStruct(id=1, vector={"dense": [[1.0] * 16]}, payload={"text": "other"})])
+    with pytest.raises(
+        ValueError, match=r"points that QdrantSearch wrote, got one with the payload \{'text': 'other'\}"
+    ):
+        moved.search("river", 20)
+
+
+def test_a_collection_that_is_made_anew_while_open(still_encoder, make_encoder, client):
+    """The name stands for what it names now: an alias is switched to another collection."""
+    first = HybridSearch(still_encoder, DOCUMENTS[:30], bm25_weight=0.05).to_qdrant(client, "first")
+
+    def point(name):
+        return models.CreateAliasOperation(create_alias=models.CreateAlias(collection_name=name, alias_name="live"))
+
+    client.update_collection_aliases([point("first")])
+    live = QdrantSearch(client, "live", still_encoder)
+    assert live.search(QUERIES) == first.search(QUERIES)
+    second = HybridSearch(still_encoder, DOCUMENTS[:40], bm25_weight=0.5).to_qdrant(client, "second")
+    switch = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name="live")), point("second")]
+    client.update_collection_aliases(switch)
+    assert live.search(QUERIES) == second.search(QUERIES) != first.search(QUERIES)
+    assert live.bm25_weight == 0.5
+    client.delete_collection("first")
+    with pytest.raises(ValueError, match="got 'first', which does not exist"):
+        first.search("river")
+    smaller = make_encoder(dropout=0.0, hidden_size=8)
+    HybridSearch(smaller, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "first")
+    for change in (lambda: first.search("river"), lambda: first.add({"x": "y"}), lambda: first.remove([1])):
+        with pytest.raises(ValueError, match=r"got another .embeddings of 8 dimensions here and 16 there"):
+            change()
+    assert client.count("first").count == 5
+
+
+def test_words_made_by_other_rules_are_warned_of(still_encoder, client, monkeypatch, caplog):
+    HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05, language="english").to_qdrant(client, "documents")
+    assert not caplog.records
+    monkeypatch.setattr(qdrant, "word_rules", lambda language: f"others of {language}")
+    with caplog.at_level(logging.WARNING):
+        QdrantSearch(client, "documents", still_encoder)
+    assert "its words from another version of nltk or st_extras" in caplog.text
+
+
+def test_a_local_folder_is_opened_again(still_encoder, tmp_path):
+    client = QdrantClient(path=str(tmp_path / "folder"))
+    search = HybridSearch(still_encoder, DOCUMENTS[:30], bm25_weight=0.05, passages=8)
+    search.to_qdrant(client, "documents").add(DOCUMENTS[30:40])
+    expected = QdrantSearch(client, "documents", still_encoder).search(QUERIES)
+    client.close()
+    again = QdrantClient(path=str(tmp_path / "folder"))
+    assert QdrantSearch(again, "documents", still_encoder).search(QUERIES) == expected
+    again.close()
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Answers by the path: a server without what Qdrant keeps, one that refuses, one that is too slow."""
+
+    def do_GET(self):
+        if "slow" in self.path:
+            threading.Event().wait(1.5)
+        content = json.dumps({"status": {"error": 'Index required but not found for "year".'}}).encode()
+        if self.path.endswith("/exists"):
+            content = json.dumps({"result": {"exists": "missing" not in self.path}, "status": "ok", "time": 0}).encode()
+        self.send_response(200 if self.path.endswith("/exists") else 404 if "missing" in self.path else 400)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_a_server_that_refuses_or_does_not_answer(still_encoder):
+    server = HTTPServer(("127.0.0.1", 0), _Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    options = {"port": server.server_port, "host": "127.0.0.1", "timeout": 1, "check_compatibility": False}
+    client = QdrantClient(**options)
+    try:
+        with pytest.raises(ValueError, match="got 'missing', which does not exist"):
+            QdrantSearch(client, "missing", still_encoder)
+        with pytest.raises(
+            OSError, match=r"'bad', got UnexpectedResponse: .*400 .*Index required but not found"
+        ) as refused:
+            QdrantSearch(client, "bad", still_encoder)
+        with pytest.raises(OSError, match="'slow', got ResponseHandlingException: timed out"):
+            QdrantSearch(client, "slow", still_encoder)
+        assert "\n" not in str(refused.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        client = QdrantClient(**{**options, "port": free.getsockname()[1]})
+        with pytest.raises(OSError, match=r"'documents', got ResponseHandlingException: .*refused"):
+            QdrantSearch(client, "documents", still_encoder)
+
+
+def test_words_that_share_a_column_count_together(still_encoder, client, monkeypatch):
+    """A sparse vector has each column once."""
+    monkeypatch.setattr(qdrant, "_column", lambda word: len(word))
+    moved = HybridSearch(still_encoder, DOCUMENTS[:10], bm25_weight=0.05).to_qdrant(client, "documents")
+    point = client.retrieve("documents", [qdrant.point_id("d4")], with_vectors=True)[0]
+    lengths = Counter(map(len, search_words(DOCUMENTS[4]["text"])))
+    assert sorted(point.vector["bm25"].indices) == sorted(lengths)
+    assert moved.search(QUERIES[0])[0]
