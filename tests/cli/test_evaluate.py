@@ -149,6 +149,15 @@ def test_judgements_that_cannot_be_used(run, text, message):
     assert (code, message in err) == (2, True), err
 
 
+def test_one_query_has_no_interval(run):
+    Path("documents.jsonl").write_text('{"id": "a", "text": "a cat"}\n{"id": "b", "text": "a dog"}\n')
+    Path("judged.tsv").write_text("query\tid\nthe cat\ta\n")
+    words = ("evaluate", "ENC", "--retrieval", "documents.jsonl", "--judged", "judged.tsv")
+    code, out, err = run(*words)
+    assert (code, "(one query)" in out, "nan" in out) == (0, True, False), err
+    assert json.loads(run(*words, "--json")[1])["BM25"]["low"] is None
+
+
 @pytest.mark.parametrize("data", [("--sts", "STS"), ("--labeled", "labels.tsv"), ("--retrieval", "search")])
 def test_the_report_of_one_encoder_is_part_of_that_of_several(run, tmp_path, data):
     write_samples(Path("samples"))
