@@ -87,6 +87,13 @@ def test_a_fault_names_its_line(tmp_path, content, message):
         read_documents(write(tmp_path / "a.jsonl", content))
 
 
+@pytest.mark.parametrize("big", [2**63, -(10**30)])
+def test_ids_beyond_64_bits_are_texts_in_files(tmp_path, big):
+    path = write(tmp_path / "a.jsonl", f'{{"_id": {big}, "text": "one"}}\n')
+    assert read_documents(path) == [Document(str(big), "", "one")]
+    assert read_queries(path) == {str(big): "one"}
+
+
 def test_texts_without_ids_are_numbered(tmp_path, caplog):
     assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [
         Document("0", "", "one"),
