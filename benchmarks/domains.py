@@ -193,8 +193,6 @@ class Domain:
         labels: of ``test``.
         pairs: of STS-B test: the first sentences, then the second.
         grades: of the pairs.
-        fitted: train texts to fit on, at most; None: FITTED.
-        held_out: train texts that are held out for the label-free score; None: HELD_OUT.
     """
 
     name: str
@@ -203,13 +201,6 @@ class Domain:
     labels: list[str]
     pairs: list[str]
     grades: list[float]
-    fitted: int | None = None
-    held_out: int | None = None
-
-    @property
-    def kept(self) -> int:
-        """How many train texts are kept for the judge."""
-        return self.held_out or HELD_OUT
 
     @classmethod
     def load(cls, name: str, data: Path) -> Domain:
@@ -221,9 +212,7 @@ class Domain:
 
     def order(self, seed: int) -> list[int]:
         """Return the numbers of the train texts of a seed: first those held out, then those to fit on."""
-        return random.Random(seed).sample(range(len(self.train)), len(self.train))[
-            : self.kept + (self.fitted or FITTED)
-        ]
+        return random.Random(seed).sample(range(len(self.train)), len(self.train))[: HELD_OUT + FITTED]
 
 
 class Cell:
@@ -260,7 +249,7 @@ class Cell:
 
     def held_out(self, seed: int) -> Tensor:
         """(J, D) of the held-out texts, by the base model; no others are encoded for them."""
-        numbers = self.domain.order(seed)[: self.domain.kept]
+        numbers = self.domain.order(seed)[:HELD_OUT]
         if "train" in self.__dict__:
             return self.train[numbers]
         return encoded(self.model, [self.domain.train[i] for i in numbers])
@@ -272,7 +261,7 @@ class Cell:
 
     def figures(self, held_out: Tensor, test: Tensor, seed: int) -> dict[str, Any]:
         """Score embeddings of the test texts and the pairs, and compare those of the held-out texts without labels."""
-        held_out_texts = [self.domain.train[i] for i in self.domain.order(seed)[: self.domain.kept]]
+        held_out_texts = [self.domain.train[i] for i in self.domain.order(seed)[:HELD_OUT]]
         comparison = LabelFreeComparison(held_out_texts, self.held_out(seed), seed=seed)
         scores = label_figures(test[: len(self.domain.test)], self.domain.labels)
         scores["stsb_test"] = spearman_of_pairs(test[len(self.domain.test) :], self.domain.grades)
@@ -283,7 +272,7 @@ class Cell:
     def of_step(self, row: str, seed: int) -> dict[str, Any]:
         """Run a row that is a linear transform of the base model's embeddings."""
         numbers = self.domain.order(seed)
-        held_out, fitted = numbers[: self.domain.kept], numbers[self.domain.kept :]
+        held_out, fitted = numbers[:HELD_OUT], numbers[HELD_OUT:]
         train = self.train  # encoded by the first row, whose seconds must not hold that
         began = time.perf_counter()
         step = STEPS[row](train[fitted], [self.domain.train[i] for i in fitted], seed)
@@ -309,7 +298,7 @@ def run_row(cell: Cell, row: str, seed: int) -> dict[str, Any]:
     if row in BASELINES:
         return {"scores": label_figures(tfidf_embeddings(BASELINES[row], domain.train, domain.test), domain.labels)}
     numbers = domain.order(seed)
-    fitted = [domain.train[i] for i in numbers[domain.kept :]]
+    fitted = [domain.train[i] for i in numbers[HELD_OUT:]]
     if row == START:
         return cell.figures(cell.held_out(seed), cell.test, seed)
     if row in STEPS:
@@ -319,7 +308,7 @@ def run_row(cell: Cell, row: str, seed: int) -> dict[str, Any]:
     start = cell.known if row.startswith("adapt, ") else copy.deepcopy(cell.model)
     model = {**MODELS, **TRAINED}[row](start.float() if row in TRAINED else start, fitted, seed, facts)
     facts["seconds"] = round(time.perf_counter() - began, 1)
-    held_out = [domain.train[i] for i in numbers[: domain.kept]]
+    held_out = [domain.train[i] for i in numbers[:HELD_OUT]]
     with bfloat16(row in TRAINED):
         of_held_out, of_test = encoded(model, held_out), encoded(model, [*domain.test, *domain.pairs])
     return cell.figures(of_held_out, of_test, seed) | facts

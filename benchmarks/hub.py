@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -134,7 +135,7 @@ def check_encoder(name: str, option: str = "--encoder") -> list[Download]:
     except (ValueError, ImportError) as error:
         raise Mistake(f"{option} must be a folder or a model on the hub, got {name!r}: {error}") from None
     if Path(found).exists():
-        files, downloads = {path.name for path in Path(found).glob("*")}, []
+        files, downloads = {path.name for path in Path(found).rglob("*")}, []
         if "config.json" not in files and "modules.json" not in files:
             raise Mistake(f"{option} must be an encoder's folder, with config.json, got {name!r} without.")
     else:
@@ -174,10 +175,14 @@ def data_folder(folder: Path, *, chinese: bool) -> Path:
     Returns:
         The folder: ``NAME.tsv`` for each set, and the training text.
     """
-    done = folder / "complete"
-    if done.is_file():
-        return folder
     folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):  # processes that train together
+        if not (folder / "complete").is_file():
+            _write_folder(folder, chinese=chinese)
+    return folder
+
+
+def _write_folder(folder: Path, *, chinese: bool) -> None:
     sets = dict(_chinese_sets() if chinese else _senteval_sets(hf_hub_download(DATA, SENTEVAL, repo_type="dataset")))
     for name, pairs in sets.items():
         _write_set(folder / f"{name}.tsv", pairs)
@@ -186,8 +191,7 @@ def data_folder(folder: Path, *, chinese: bool) -> Path:
     if not chinese:
         (folder / WIKIPEDIA).unlink(missing_ok=True)
         (folder / WIKIPEDIA).symlink_to(Path(hf_hub_download(DATA, WIKIPEDIA, repo_type="dataset")).resolve())
-    done.touch()
-    return folder
+    (folder / "complete").touch()
 
 
 def _senteval_sets(file: str) -> Iterator[tuple[str, list[Pair]]]:

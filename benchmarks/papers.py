@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,10 @@ from benchmarks.studies import SENTENCES, Mistake, Options, cell_steps
 from benchmarks.tables.render import of_texts
 from benchmarks.texts import corpus_sentences, read_counts
 from benchmarks.training import has_cell, hours, run_cells, say, wanted_cells
+from st_extras.encoder_names import find_encoder
 from st_extras.samples import sample_sentences
 from st_extras.text import PhraseMasking
+from st_extras.training.processes import launched_rank
 
 HUB = "hub"
 """In place of the data folder: take the data from the Hugging Face hub."""
@@ -57,11 +61,18 @@ def run(study: dict[str, Any], options: Options) -> None:
     if options.encoder is not None and options.encoder != study["encoder"]["path"]:
         study = study | {"encoder": study["encoder"] | {"path": options.encoder}}
         options = replace(options, **own_folders(options, options.encoder))
+    if options.mini_batch_size is not None and options.mini_batch_size < 1:
+        raise Mistake(f"--mini-batch-size must be at least 1, got {options.mini_batch_size}.")
+    if processes() > 1 and torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     chinese = study["name"].endswith("_zh")
     wanted_cells(study, options)
     check_records(study, options)
     downloads = hub.check_encoder(study["encoder"]["path"])
     left = [cell for cell in wanted_cells(study, options) if not has_cell(study, *cell, options)]
+    if not left:
+        say(f"All cells have a record in {options.root}.")
+        return
     guides = [study["methods"][name].get("guide") for name, _ in left]
     for guide in sorted({guide["path"] for guide in guides if guide is not None}):
         downloads += hub.check_encoder(guide, "guide")
@@ -73,7 +84,7 @@ def run(study: dict[str, Any], options: Options) -> None:
         check_data(study, left, folder)
     study = for_device(study, options.mini_batch_size)
     expected = print_plan(study, left, downloads, folder)
-    if options.only_plan or not left:
+    if options.only_plan:
         return
     if from_hub:
         hub.data_folder(folder, chinese=chinese)
@@ -141,7 +152,7 @@ def for_device(study: dict[str, Any], mini_batch_size: int | None) -> dict[str, 
 def with_frequencies(study: dict[str, Any], data: Path) -> dict[str, Any]:
     """Return the study with counts of the training text where the folder has none of this encoder's tokenizer."""
     file = data / study["training"].get("frequencies", "")
-    tokenizer = AutoTokenizer.from_pretrained(study["encoder"]["path"])
+    tokenizer = AutoTokenizer.from_pretrained(find_encoder(study["encoder"]["path"]))
     try:
         fits = file.is_file() and read_counts(file, tokenizer) is not None
     except ValueError:
@@ -179,7 +190,12 @@ class Cost:
 def print_plan(
     study: dict[str, Any], cells: Sequence[tuple[str, int]], downloads: Sequence[hub.Download], data: Path
 ) -> dict[str, float]:
-    """Print what will be run, downloaded and used, and return the seconds of a cell by its method."""
+    """Print what will be run, downloaded and used, and return the seconds of a cell by its method.
+
+    Of several processes, the first times its share of each step on its own device.
+    """
+    if launched_rank() > 0:
+        return {}
     costs = timed_costs(study, [name for name in study["methods"] if any(name == one for one, _ in cells)], data)
     rows = {}
     for name, cost in costs.items():
@@ -257,18 +273,25 @@ def without_downloads(method: dict[str, Any], encoder: str) -> dict[str, Any]:
 
 def steps_of(method: dict[str, Any], data: Path) -> int:
     """Return the steps of a cell, of the data where it is there; PaSeR's rows by those of the sample sentences."""
-    rows = float(SENTENCES[method["corpus"]])
-    if data.is_dir() and (method["corpus"] == "sts" or (data / method["corpus"]).is_file()):
-        rows = len(corpus_sentences(method, data))
+    rows = float(sentence_count(method["corpus"], data))
     if "masking" in method:
         sample = sample_sentences()
         rows *= len(PhraseMasking(**method["masking"])(sample)["sentence"]) / len(sample)
     return cell_steps(method, rows)
 
 
+@cache
+def sentence_count(corpus: str, data: Path) -> int:
+    """Return how many sentences a training text has, as its authors say where it is not there yet."""
+    if data.is_dir() and (corpus == "sts" or (data / corpus).is_file()):
+        return len(corpus_sentences({"corpus": corpus}, data))
+    return SENTENCES[corpus]
+
+
 @contextmanager
 def random_encoder(name: str) -> Iterator[str]:
     """Write an encoder of the same shape with random weights, and its tokenizer, to a folder for the block."""
+    name = find_encoder(name)
     config = AutoConfig.from_pretrained(name)
     masked = any("MaskedLM" in architecture for architecture in config.architectures or [])
     with tempfile.TemporaryDirectory() as folder:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import matplotlib as mpl
 
 from benchmarks.records import ROOT, records
-from benchmarks.tables.domains import ADAPT, DOMAINS, row
-from benchmarks.tables.render import values
+from benchmarks.statistics import mean_interval
 from benchmarks.tables.search import COLLECTIONS
+from benchmarks.tables.strength import gains_by_count
 
 DOCS = ROOT.parent / "docs"
 NAMED = {"banking77": "Banking77", "clinc150": "CLINC150", "stackoverflow": "StackOverflow"}
@@ -23,33 +22,25 @@ FUSED = {
 COLOURS = ("0.65", "tab:blue")
 
 
-def adapted_scores() -> dict[str, tuple[float, float]]:
-    """Return MAP@R of all-MiniLM-L6-v2 by domain: of the base model, and after ``adapt`` as the mean over seeds."""
-    return {
-        NAMED[domain]: tuple(
-            statistics.mean(values(row(method, domain), ["scores/map_at_r"]).all()) for method in ("start", ADAPT)
-        )
-        for domain in DOMAINS
-    }
-
-
-def draw_adapted(scores: Mapping[str, tuple[float, float]]) -> Any:
-    """Draw an arrow for each domain from the base model to what ``adapt`` made of it, with both figures at its ends."""
+def draw_few_texts(found: Mapping[str, Mapping[int, list[float]]]) -> Any:
+    """Draw a line for each domain: what ``adapt`` gains from how many texts, with the interval over draws of them."""
     from matplotlib import pyplot as plt
 
-    figure, ax = plt.subplots(figsize=(6, 0.55 * len(scores) + 1.1), layout="constrained")
-    for place, (start, end) in enumerate(scores.values()):
-        ax.annotate("", (end, place), (start, place), arrowprops={"arrowstyle": "-|>", "linewidth": 2.5, "shrinkB": 0})
-        ax.plot([start], [place], "o", color="black", markerfacecolor="white", markersize=8)
-        ax.text(start - 0.5, place, f"{start:.1f}", ha="right", va="center")
-        ax.text(end + 0.4, place, f"{end:.1f}", ha="left", va="center", weight="bold")
-    ax.set_yticks(range(len(scores)), labels=list(scores))
-    ax.set_ylim(len(scores) - 0.4, -0.6)
-    ends = [value for pair in scores.values() for value in pair]
-    ax.set_xlim(min(ends) - 3, max(ends) + 3)
-    ax.set_xlabel("MAP@R x 100, all-MiniLM-L6-v2: base model, and after adapt, no labels")
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.tick_params(axis="y", length=0)
+    figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    for (title, by_count), marker in zip(found.items(), "os^", strict=True):
+        means, lows, highs = zip(*(mean_interval(one) for one in by_count.values()), strict=True)
+        (line,) = ax.plot([*by_count], means, marker=marker, markersize=5, label=title)
+        ax.fill_between([*by_count], lows, highs, color=line.get_color(), alpha=0.2, linewidth=0)
+    ax.axhline(0, color="black", linewidth=1)
+    ax.set_xscale("log")
+    counts = sorted({count for by_count in found.values() for count in by_count})
+    shown = [count for count in counts if count in (200, 500, 1000, 2000, 4000, 12_000)]
+    ax.set_xticks(shown, [f"{count:,}" for count in shown])
+    ax.minorticks_off()
+    ax.set_xlabel("texts without labels, all-MiniLM-L6-v2")
+    ax.set_ylabel("points gained by adapt")
+    ax.legend(frameon=False)
+    ax.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -87,7 +78,7 @@ def draw_gains(found: Mapping[str, tuple[float, Mapping[str, float]]]) -> Any:
 
 
 PICTURES: dict[str, Callable[[], Any]] = {
-    "adapted.svg": lambda: draw_adapted(adapted_scores()),
+    "few_texts.svg": lambda: draw_few_texts({title: gains_by_count(ENCODER, name) for name, title in NAMED.items()}),
     "hybrid.svg": lambda: draw_gains(gains()),
 }
 """File name -> figure. Backgrounds are white, so that they are read on a dark page too."""

@@ -6,7 +6,8 @@ Numbers are Python's or numpy's, of any width; booleans, strings, lists and tens
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,25 @@ def shown(value: Any) -> str:
     except Exception:  # a whole number of thousands of digits has no repr
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+
+
+@contextmanager
+def argument_called(name: str, inner: str) -> Iterator[None]:
+    """Let messages of the block name an argument as the caller has it.
+
+    Args:
+        name: of the argument for the caller, such as "--index".
+        inner: its name where the message is made, with which that begins.
+
+    Raises:
+        ValueError: that of the block.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith(f"{inner} must "):
+            raise
+        raise ValueError(f"{name}{str(error).removeprefix(inner)}") from error
 
 
 def _is_number(value: Any) -> bool:

@@ -116,6 +116,21 @@ def queries_from_documents(documents: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(made))
 
 
+def search_queries(queries: Any, documents: Sequence[str]) -> list[str]:
+    """Return the different queries that are used, at most 1,000; None: sentences of the documents stand for them.
+
+    Raises:
+        ValueError: if one is not a text, or most of those that were given are documents.
+    """
+    if queries is None:
+        return queries_from_documents(documents)
+    different = sample_queries(queries)
+    same = len(set(different) & set(documents))
+    if 2 * same > len(different):
+        raise ValueError(f"queries must differ from the documents, but {same} of {len(different)} are documents.")
+    return different
+
+
 def _sample(texts: Iterator[str], most: int) -> list[str]:
     different = sorted(set(texts))  # so that the order of the texts changes nothing
     return random.Random(0).sample(different, min(most, len(different)))

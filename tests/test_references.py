@@ -388,7 +388,9 @@ ENCODERS = {
 @pytest.mark.parametrize("make", ENCODERS.values(), ids=ENCODERS)
 def test_encoders_have_the_figures_of_sentence_transformers_scipy_and_a_loop(make, data_folder):
     model = make()
-    sets = [STSDataset("sample", *graded_pairs(), ["x"] * 300), load_sts("stsb_dev", data_folder)]
+    dev = load_sts("stsb_dev", data_folder)
+    part = STSDataset("dev", dev.sentences1[::5], dev.sentences2[::5], dev.scores[::5], dev.subsets[::5])
+    sets = [STSDataset("sample", *graded_pairs(), ["x"] * 300), part]
     evaluator = STSEvaluator(sets)
     similarities = evaluator.similarities(model)
     metrics = evaluator.metrics(similarities)

@@ -54,9 +54,12 @@ TABLES: dict[str, Declared] = {
     "trainings": domains.TRAININGS,
     "acceptance": domains.acceptance,
     "strengths": strength.strengths_table,
+    "few-texts": strength.few_texts_table,
+    "promise": strength.promise,
     "hybrid-minilm": search.HYBRID,
     "fusions": search.FUSIONS,
     "passages": search.passages_table,
+    "refusals": search.refusals_table,
     "papers": papers.papers_tables,
     "papers-settings": papers.settings_table,
 }

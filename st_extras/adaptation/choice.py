@@ -21,10 +21,13 @@ SMALLEST_GENERAL_SCORE = 30.0
 """Of an encoder with less, the graded pairs show nothing: no candidate is refused for what it loses on them."""
 ENOUGH = 0.75
 """Share of the best label-free gain that a gentler candidate needs to be chosen instead of the best one."""
-POINTS_PER_GAIN = (20.0, 150.0)
+POINTS_PER_GAIN = (20.0, 140.0)
 """What a label-free gain of 1 stands for by labels, in points of the mean of 1-NN accuracy, V-measure and MAP@R times
-100: 10th and 90th percentile, to the nearest ten, of four strengths on three domains and ten encoders, computed from
-400 to 6,000 texts. ``points_per_gain`` of benchmarks/tables/strength.py computes them from the records."""
+100: 10th and 90th percentile, to the nearest ten, of the accepted strengths on three domains and ten encoders, from 500
+texts on: ``points_per_gain`` of benchmarks/tables/strength.py computes them from the records. A range computed from two
+of the domains holds 6 of 10 strengths of the third; from fewer than 500 texts 4 of 10, so none is given there."""
+FEWEST_EXPECTED = 500
+"""Of fewer texts, the score does not show how many points a transform gains."""
 _LIMIT = "see max_general_loss, --max-general-loss"
 
 
@@ -113,12 +116,17 @@ def choose(results: Sequence[CandidateResult], wanted: str | None = None) -> Cho
     return Choice(chosen.name, reason)
 
 
-def expected_points(gain: float) -> tuple[float, float] | None:
+def expected_points(gain: float, texts: int) -> tuple[float, float] | None:
     """Return between how many points on labelled texts a label-free gain lies in 8 of 10 cases: ``POINTS_PER_GAIN``.
 
-    None for a gain of 0 or less, as of a strength that was asked for: the records are of candidates that gained.
+    None for a gain of 0 or less, as of a strength that was asked for: the records are of candidates that gained. None
+    also for fewer than 500 texts.
+
+    Args:
+        gain: of a candidate, by cross-fitting.
+        texts: how many it was computed from.
     """
-    if gain <= 0:
+    if gain <= 0 or texts < FEWEST_EXPECTED:
         return None
     fewest, most = POINTS_PER_GAIN
     return fewest * gain, most * gain

@@ -64,7 +64,7 @@ DEV_SCORE = "score on dev, x 100"
 LABEL_FREE_SCORE = "label-free score of texts by transforms computed without them, no unit"
 """What a gain measures, with a development set and without."""
 FOLDS = 2
-"""Parts of the scored texts: more would cost more and choose no better (benchmarks/results/texts.jsonl)."""
+"""Parts of the scored texts: more cost more and choose no better."""
 MOST_OUTSIDE = 4000
 """Of the texts outside a fold, so many are used: a fit takes time that grows with their square."""
 _NUMBERS = re.compile(r"[\d\s]+")
@@ -157,7 +157,8 @@ def adapt(
         refined = model
         if choice.name is not None:
             result = next(one for one in scores.results if one.name == choice.name)
-            points = expected_points(result.gain) if dev is None else None
+            measured = dev is None and sample.poorly_read is None  # no encoder was, on text that it hardly reads
+            points = expected_points(result.gain, summary.used) if measured else None
             candidate = scores.candidates[choice.name]
             refined = add_linear(
                 model,

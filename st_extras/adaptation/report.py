@@ -21,7 +21,7 @@ class TextSummary:
         sampled: different ones of these, at most ``limit``.
         encoded: those of the sample that were encoded before ``minutes`` were over; all without that limit.
         used: those of the encoded ones whose embedding is not zero.
-        mean_words: words of a used text, on average.
+        mean_words: words of a used text, on average; characters in scripts without spaces.
         scored: those of the used texts, at most 2,000, that candidates of :func:`adapt` are compared on: each by a
             transform that was computed without it. What is saved is computed from all used texts. 0: labels choose,
             or nothing was compared; also for search, where queries are compared.
@@ -86,7 +86,8 @@ class DomainDetails:
         not_tried: which candidate was left out and why; None: all were tried.
         expected_points: between how many points the label-free gain of the chosen candidate lies by labels, in the mean
             of 1-NN accuracy, V-measure and MAP@R times 100: see
-            :func:`~st_extras.adaptation.choice.expected_points`. None also with ``dev``.
+            :func:`~st_extras.adaptation.choice.expected_points`. None also with ``dev``, of fewer than 500 texts, or if
+            the encoder hardly reads them.
         changed: share of texts, 0 to 1, with another nearest neighbour than before: of the scored texts, by transforms
             computed without them; with ``dev``, of the first 2,000, by the chosen one.
         unrelated_before: number n -> the cosine that one in n pairs of texts exceeds by the base model, with its 95 %

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -31,11 +30,12 @@ from st_extras.checks import (
 )
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.prompts import Role, encode_as
-from st_extras.encoders.structure import check_known, keep_modes
+from st_extras.encoders.structure import check_known, keep_modes, warn_if_poorly_read
 from st_extras.evaluation.label_free import FEWEST
 from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
-from st_extras.text.corpus import different_texts, distinct_sample, is_blank, iterate_sentences
+from st_extras.text.corpus import different_texts, sampled_texts
+from st_extras.text.words import SPACED_WORD
 
 FEWEST_TEXTS = 2 * FEWEST
 """An encoder is left unchanged with fewer different texts: they are compared in two parts."""
@@ -97,40 +97,24 @@ class Sample:
     Attributes:
         texts: in random order.
         read: number of texts that were read, without blank ones.
+        poorly_read: why the encoder hardly reads them; None: it does, or that was not looked at.
     """
 
     texts: list[str] = field(repr=False)
     read: int
+    poorly_read: str | None = None
 
     def summary(self, encoded: int, used: Sequence[str], near_duplicates: float | None = None) -> TextSummary:
         """Return the sample in numbers: how many of its texts were encoded, and which ones are used."""
-        words = sum(len(text.split()) for text in used) / max(1, len(used))
+        words = sum(len(SPACED_WORD.findall(text)) for text in used) / max(1, len(used))
         return TextSummary(
             self.read, len(self.texts), encoded, len(used), round(words, 1), near_duplicates=near_duplicates
         )
 
 
 def sample_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> Sample:
-    """Sample at most ``limit`` different texts of a collection, a stream or a data set; blank ones are left out.
-
-    Args:
-        texts: read once.
-        limit: at most this many.
-        seed: which ones, and their order.
-        name: of the argument that they are from, for messages.
-    """
-    read = 0
-
-    def stripped() -> Iterator[str]:
-        nonlocal read
-        for text in map(str.strip, iterate_sentences(texts, name=name)):
-            if not is_blank(text):
-                read += 1
-                yield text
-
-    sampled = distinct_sample(stripped(), limit, seed)
-    random.Random(seed).shuffle(sampled)  # text is often sorted by label or origin, and scored texts must be of all
-    return Sample(sampled, read)
+    """Return what :func:`~st_extras.text.corpus.sampled_texts` samples."""
+    return Sample(*sampled_texts(texts, limit, seed, name))
 
 
 def with_embedding(texts: Sequence[str], embeddings: Tensor) -> tuple[list[str], Tensor]:
@@ -192,7 +176,7 @@ class AdaptationRun:
         """
         sample = sample_texts(texts, self.options.limit, self.options.seed, name)
         check_known(self.model, sample.texts[:_CHECKED_TEXTS], name)
-        return sample
+        return replace(sample, poorly_read=warn_if_poorly_read(self.model, sample.texts))
 
     def encode(
         self, texts: Sequence[str], label: str, *, role: Role | None = None, deadline: float = math.inf

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -53,9 +52,8 @@ from st_extras.ranking import (
     first_documents,
     highest,
     hybrid_weight,
-    queries_from_documents,
-    sample_queries,
     score_blocks,
+    search_queries,
 )
 from st_extras.text.term_weights import BM25, check_language
 
@@ -186,21 +184,6 @@ def adapt_search(
 # --- the collection ---
 
 
-def search_queries(queries: Any, documents: Sequence[str]) -> list[str]:
-    """Return the different queries that are used, at most 1,000; None: sentences of the documents stand for them.
-
-    Raises:
-        ValueError: if one is not a text, or most of those that were given are documents.
-    """
-    if queries is None:
-        return queries_from_documents(documents)
-    different = sample_queries(queries)
-    same = len(set(different) & set(documents))
-    if 2 * same > len(different):
-        raise ValueError(f"queries must differ from the documents, but {same} of {len(different)} are documents.")
-    return different
-
-
 @dataclass(frozen=True, eq=False)
 class Collection:
     """Queries and passages of documents with their embeddings by the base model; none is 0.
@@ -250,22 +233,22 @@ def encode_collection(
     if keep_index and run.model.similarity_fn_name == "dot":
         _check_lengths(run.encode(passage_texts[:PART], "Encoding first documents", role="document"))
     fewest = int(passages.first[min(FEWEST_DOCUMENTS, len(sample.texts))])  # passages of as many documents
-    of_queries = run.encode(queries, "Encoding queries", role="query")
-    of_passages = run.encode_sample(passage_texts, fewest, "Encoding documents", role="document")
+    query_embeddings = run.encode(queries, "Encoding queries", role="query")
+    passage_embeddings = run.encode_sample(passage_texts, fewest, "Encoding documents", role="document")
     # a table of words gives 0 to texts of unknown words, which are left out
-    queries, of_queries = with_embedding(queries, of_queries)
-    encoded = int(np.searchsorted(passages.first, len(of_passages), side="right")) - 1  # whole documents
-    of_passages = of_passages[: passages.first[encoded]]
-    rows = (of_passages != 0).any(dim=1).nonzero().flatten().cpu()
+    queries, query_embeddings = with_embedding(queries, query_embeddings)
+    encoded = int(np.searchsorted(passages.first, len(passage_embeddings), side="right")) - 1  # whole documents
+    passage_embeddings = passage_embeddings[: passages.first[encoded]]
+    rows = (passage_embeddings != 0).any(dim=1).nonzero().flatten().cpu()
     numbers, passages = passages.kept(rows.numpy())
-    documents, of_passages = [sample.texts[number] for number in numbers.tolist()], of_passages[rows]
+    documents, passage_embeddings = [sample.texts[number] for number in numbers.tolist()], passage_embeddings[rows]
     return Collection(
         queries,
         documents,
         passages,
         passages.texts(documents),
-        (comparable(run.model, of_queries), comparable(run.model, of_passages)),
-        of_unit_length(of_queries, of_passages),
+        (comparable(run.model, query_embeddings), comparable(run.model, passage_embeddings)),
+        unit_embeddings_of(query_embeddings, passage_embeddings),
         BM25(documents or [""], language),
         sample.summary(encoded, documents),
     )
@@ -402,8 +385,8 @@ def judge(
     queries = [text for key, text in dev.queries.items() if dev.relevant.get(key)]
     documents = list(dev.documents.values())
     passages = cut_documents(run.model, documents, passage_words)
-    of_queries = run.encode(queries, "Encoding judged queries", role="query")
-    of_passages = run.encode(passages.texts(documents), "Encoding judged documents", role="document")
+    query_embeddings = run.encode(queries, "Encoding judged queries", role="query")
+    passage_embeddings = run.encode(passages.texts(documents), "Encoding judged documents", role="document")
     evaluator = RetrievalEvaluator(dev)
 
     def ndcg(queries: Floats, documents: Floats) -> float:
@@ -411,11 +394,11 @@ def judge(
         hits = [hit for _, scores in blocks for hit in evaluator.rank(passages.best(scores))]
         return 100 * float(evaluator.compute_metrics(hits)["ndcg@k"][10])
 
-    base = ndcg(comparable(run.model, of_queries), comparable(run.model, of_passages))
-    return ndcg, base, of_unit_length(of_queries, of_passages)
+    base = ndcg(comparable(run.model, query_embeddings), comparable(run.model, passage_embeddings))
+    return ndcg, base, unit_embeddings_of(query_embeddings, passage_embeddings)
 
 
-def of_unit_length(queries: Tensor, documents: Tensor) -> Embeddings:
+def unit_embeddings_of(queries: Tensor, documents: Tensor) -> Embeddings:
     """Return queries (Q, D) and documents (N, D) as the transforms of a :class:`Routes` take them."""
     return unit_rows(queries).float().cpu().numpy(), unit_rows(documents).float().cpu().numpy()
 
@@ -482,8 +465,8 @@ def average_precision(scores: Floats, targets: Numbers) -> NDArray[np.float64]:
         scores: (B, N) of each document, higher is earlier.
         targets: (B, K) numbers of the documents to find; -1: none. Each row has one at least.
     """
-    of_targets = np.take_along_axis(scores, targets.clip(0), axis=1)  # (B, K)
-    ranks = np.stack([(scores >= one[:, None]).sum(axis=1) for one in of_targets.T], axis=1).astype(np.float64)
+    target_scores = np.take_along_axis(scores, targets.clip(0), axis=1)  # (B, K)
+    ranks = np.stack([(scores >= one[:, None]).sum(axis=1) for one in target_scores.T], axis=1).astype(np.float64)
     ranks[targets < 0] = np.inf
     ranks.sort(axis=1)
     precision = np.arange(1, targets.shape[1] + 1) / ranks

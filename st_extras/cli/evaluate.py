@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,17 +15,30 @@ from st_extras.cli import options
 from st_extras.cli.console import one_line, print_json, print_line, print_table, shows_bars, threshold_line
 
 if TYPE_CHECKING:
-    from st_extras.evaluation import RetrievalComparison, STSDataset
+    from st_extras.evaluation import RetrievalComparison, STSDataset, TextComparison
 
 Models = Iterator[tuple[str, Any]]
 """Names with their encoders, one loaded at a time."""
-_DATA = {"labeled": options.LABELS, "retrieval": options.SEARCH, "text": options.TEXT, "sts": options.PAIRS}
-"""The options that name the data, one for each job, and the section of the help that has this job's other options."""
-_OF_INTERVAL = ("difference", "low", "high")
+_DATA = {
+    "labeled": ("text_column", "label_column"),
+    "retrieval": (
+        *("judged", "split", "baseline", "index", "language", "passages", "ranks"),
+        *("query_prompt", "document_prompt"),
+    ),
+    "text": ("before", "threshold", "prompt", "column"),
+    "sts": ("sets", "setting"),
+}
+"""The options that name the data, one for each job, and the other options of the job."""
+_INTERVAL_FIELDS = ("difference", "low", "high")
 _INTERVAL = "{low:+.2f} to {high:+.2f}"
-_RANKS_OF = "rank of the first relevant document of"
+_RANKS_TITLE = "rank of the first relevant document of"
 """The first column of a table of ranks, the queries; no other table begins so."""
-_SAMPLED = 2000  # texts of --text, whose pairs are compared
+_CAVEAT = (
+    "The score is not in points. It holds only for texts that no encoder here was fitted on, and was tried on "
+    "transforms and short trainings of the first encoder: between two encoders of other origin it may be wrong."
+)
+_SLOW = 30.0
+"""Seconds of encoding from which a line says how long it will take."""
 _MEANINGS = {
     "knn_accuracy": "share of texts whose nearest neighbour has their label; knn5: the majority of five",
     "v_measure": "agreement of k-means clusters with the labels; _std: over three seeds",
@@ -162,6 +175,8 @@ def evaluate(
     bar = shows_bars(quiet, as_json)
     _check_data(context)
     encoders = encoder if before is None else [before, *encoder]
+    if repeated := [name for number, name in enumerate(encoders) if name in encoders[:number]]:
+        raise ValueError(f"ENCODER must be different ones, got {repeated[0]!r} twice.")
     models = _load_each(encoders, bar, query_prompt, document_prompt)
     if labeled is not None:
         labels = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
@@ -180,7 +195,7 @@ def evaluate(
             raise ValueError(f"--index needs one encoder, whose documents it keeps, got {len(encoder)}.")
         options.check_index(index)
         if ranks is not None:
-            options.check_replaceable("--ranks", ranks, "an earlier table of ranks", _RANKS_OF.encode())
+            options.check_replaceable("--ranks", ranks, "an earlier table of ranks", _RANKS_TITLE.encode())
         if judged is not None:
             options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
             task = evaluation.load_judged(retrieval, judged)
@@ -194,6 +209,8 @@ def evaluate(
             raise ValueError(
                 f"--baseline must be bm25 or one of the rows {', '.join(map(repr, rows))}, got {baseline!r}."
             )
+        if bar and index is None:
+            models = _announced(models, len(encoder), list(task.documents.values()))
         comparison = evaluation.compare_retrieval(
             task,
             models,
@@ -205,8 +222,11 @@ def evaluate(
         )
         if ranks is not None:
             _write_ranks(ranks, comparison)
-        queries = counted(len(task.relevant), "query", "queries")
-        title = f"Search x 100, {queries}, {counted(len(task.documents), 'document')}"
+        queries_and_documents = (
+            counted(len(task.relevant), "query", "queries"),
+            counted(len(task.documents), "document"),
+        )
+        title = f"Search x 100, {', '.join(queries_and_documents)}"
         _print_search(comparison, title, as_json)
         if ranks is not None and not as_json:
             print_line(f"{ranks}: the rank of the first relevant document of each query")
@@ -218,8 +238,19 @@ def evaluate(
             check_interval("threshold", threshold, -1, 1)
             if len(encoders) == 1:
                 raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
-        stream = stream_sentences(text, column=column)
-        _on_text(models, stream, text, threshold=threshold, prompt=prompt, show_progress_bar=bar, as_json=as_json)
+        texts, queries = stream_sentences(text, column=column), options.read_given_queries(None, text)
+        report = evaluation.compare_texts(  # imports torch, which takes seconds
+            models,
+            texts,
+            queries=queries,
+            threshold=threshold,
+            prompt=prompt,
+            show_progress_bar=bar,
+        )
+        if as_json:
+            print_json(report.as_json())
+        else:
+            _print_text(report)
     else:
         pairs = _read_pairs(context, sts, sets, as_json)
 
@@ -238,10 +269,8 @@ def _check_data(context: typer.Context) -> None:
     """
     data, *others = [name for name in _DATA if options.is_given(context, name)] or ["sts"]
     options.refuse_unread(context, f"does not go with --{data}: score on one of them", *others)
-    for name, section in _DATA.items():
+    for name, belonging in _DATA.items():
         if name != data:
-            parameters = context.command.params
-            belonging = [str(one.name) for one in parameters if getattr(one, "rich_help_panel", "") == section]
             options.refuse_unread(context, f"needs --{name}", *belonging)
 
 
@@ -254,6 +283,22 @@ def _load_each(encoders: Sequence[str], bar: bool, query_prompt: str | None, doc
         options.set_prompts(model, query_prompt, document_prompt)
         if bar and len(encoders) > 1:
             print_line(f"Encoding with {name}", to_stderr=True)
+        yield name, model
+
+
+def _announced(models: Models, count: int, documents: Sequence[str]) -> Models:
+    """Yield the encoders; before one whose documents take long, print how long."""
+    from st_extras.encoders.passages import encoding_seconds
+
+    for name, model in models:
+        seconds = encoding_seconds(model, documents)
+        if seconds >= _SLOW:
+            hint = "; with --index FILE, once" if count == 1 else ""
+            print_line(
+                f"{name} encodes {counted(len(documents), 'document')}, which takes about "
+                f"{counted(max(1, round(seconds / 60)), 'minute')}{hint}.",
+                to_stderr=True,
+            )
         yield name, model
 
 
@@ -280,7 +325,7 @@ def _write_ranks(file: Path, comparison: RetrievalComparison) -> None:
 
     with whole_file(file) as partial, partial.open("w", newline="", encoding="utf8") as table:
         rows = csv.writer(table, delimiter="\t", lineterminator="\n")
-        rows.writerow([_RANKS_OF, *comparison.ranks])
+        rows.writerow([_RANKS_TITLE, *comparison.ranks])
         rows.writerows(zip(comparison.queries, *comparison.ranks.values(), strict=True))
 
 
@@ -290,8 +335,8 @@ def _print_search(comparison: RetrievalComparison, title: str, as_json: bool) ->
     if as_json:
         print_json(rows)
         return
-    metrics = [name for name in next(iter(rows.values())) if name not in _OF_INTERVAL]
-    change = f"{{difference:+.2f}} ({_INTERVAL})"
+    metrics = [name for name in next(iter(rows.values())) if name not in _INTERVAL_FIELDS]
+    change = f"{{difference:+.2f}} ({_INTERVAL if len(comparison.queries) > 1 else 'one query'})"
     cells = [[name, *(f"{row[key]:.2f}" for key in metrics), change.format(**row)] for name, row in rows.items()]
     print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
 
@@ -314,7 +359,7 @@ def _print_scores(
         print_json(columns)
         return
     first, *others = columns
-    metrics = [name for name in columns[first] if name not in _OF_INTERVAL]
+    metrics = [name for name in columns[first] if name not in _INTERVAL_FIELDS]
     cells = [[name, *(f"{row[name]:.2f}" for row in columns.values())] for name in metrics]
     if others:
         cells.append(["difference", "", *(f"{columns[name]['difference']:+.2f}" for name in others)])
@@ -332,81 +377,29 @@ def _percent(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, f
     }
 
 
-def _on_text(
-    models: Models,
-    sentences: Iterable[str],
-    sources: Sequence[str],
-    *,
-    threshold: float | None,
-    prompt: str | None,
-    show_progress_bar: bool,
-    as_json: bool,
-) -> None:
-    """Print the cosines of unrelated pairs by encoder, where a threshold moves, and who is better without labels.
-
-    Args:
-        models: the encoders; the others are compared with the first.
-        sentences: the texts.
-        sources: where they are from: a folder in BEIR's layout may have queries to them.
-        threshold: of the first encoder; None: none is moved.
-        prompt: text put before each text; None: the encoder's own.
-        show_progress_bar: while encoding.
-        as_json: print one JSON object.
-    """
-    from st_extras.adaptation.run import sample_texts
-    from st_extras.adaptation.search import search_queries
-    from st_extras.encoders.structure import has_search_routes
-    from st_extras.evaluation.unrelated_pairs import encode_pairs
-
-    sample = sample_texts(sentences, _SAMPLED, 42, "text")
-    loaded = list(models)
-    queries, origin = None, None
-    if any(has_search_routes(model) for _, model in loaded):
-        if prompt is not None:
-            raise ValueError("--prompt is not for an encoder with prompts of its own for queries and documents.")
-        given = options.read_given_queries(None, sources)
-        queries = search_queries(given, sample.texts)
-        origin = "sentences of the documents" if given is None else "those of the folder"
-    pairs = encode_pairs(loaded, sample.texts, queries, prompt=prompt, show_progress_bar=show_progress_bar)
-    first, *others = pairs.embeddings
-    cosines, scores, why_not = pairs.cosines(), {}, None
-    moved = {} if threshold is None else pairs.moved_thresholds(threshold)
-    if others:
-        try:
-            scores = pairs.label_free_scores()
-        except ValueError as error:
-            why_not = one_line(error)
-    if as_json:
-        report = {
-            "texts": len(pairs.texts),
-            "read": sample.read,
-            "queries": None if pairs.queries is None else len(pairs.queries[first]),
-            "queries from": origin,
-            "cosines": {
-                name: {n: dict(zip(("cosine", "low", "high"), mark, strict=True)) for n, mark in marks.items()}
-                for name, marks in cosines.items()
-            },
-            "threshold": {name: asdict(one) for name, one in moved.items()},
-            "label_free": {name: asdict(score) for name, score in scores.items()},
-            "not_compared": why_not,
-        }
-        print_json(report)
-        return
-    compared = f"{counted(len(pairs.texts), 'different text')} of {sample.read:,} compared with each other."
-    if pairs.queries is not None:
-        asked = counted(len(pairs.queries[first]), "query", "queries")
-        compared = f"{asked} ({origin}) compared with {counted(len(pairs.texts), 'document')} of {sample.read:,}."
+def _print_text(report: TextComparison) -> None:
+    """Print the cosines of unrelated pairs by encoder, where a threshold moves, and who is better without labels."""
+    first, *others = report.cosines
+    compared = f"{counted(report.texts, 'different text')} of {report.read:,} compared with each other."
+    if report.queries is not None:
+        origin = "sentences of the documents" if report.queries_made else "those of the folder"
+        queries = counted(report.queries, "query", "queries")
+        compared = f"{queries} ({origin}) compared with {counted(report.texts, 'document')} of {report.read:,}."
     print_line(compared)
     rows = [
-        [f"1 in {n:,}", *("{:.3f} ({:.3f} to {:.3f})".format(*marks[n]) for marks in cosines.values())]
-        for n in cosines[first]
+        [
+            f"1 in {n:,}",
+            *("{cosine:.3f} ({low:.3f} to {high:.3f})".format(**asdict(of[n])) for of in report.cosines.values()),
+        ]
+        for n in report.cosines[first]
     ]
-    print_table("Cosines that few unrelated pairs exceed, 95 % interval", ["pairs above", *cosines], rows)
-    for name, one in moved.items():
-        print_line(threshold_line(one, f"of {first}", f"of {name}"))
+    print_table("Cosines that few unrelated pairs exceed, 95 % interval", ["pairs above", *report.cosines], rows)
+    for name, moved in report.thresholds.items():
+        print_line(threshold_line(moved, f"of {first}", f"of {name}"))
+    scores = report.label_free
     if scores:
         rows = [[name, f"{one.gain:+.3f}", f"{one.low:+.3f} to {one.high:+.3f}"] for name, one in scores.items()]
         print_table(f"Label-free score beside {first}, above 0 is better", ["encoder", "score", "95 % interval"], rows)
-        print_line("The score is not in points. It holds only for texts that no encoder here was fitted on.")
-    elif why_not is not None:
-        print_line(f"Not compared without labels: {why_not}")
+        print_line(_CAVEAT)
+    elif others:
+        print_line(f"Not compared without labels: {report.not_compared}")

@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from st_extras.checks import counted
+from st_extras.checks import argument_called, counted
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, shows_bars, table_console
 
@@ -27,6 +27,7 @@ _FEWEST_QUERIES = 20  # of a file, to find the weight from
 _LONGEST_ID = 24  # characters of an id on a line
 _BEGINNING = 40  # characters: a text is shown from before its first match, if that comes later
 _LEAD = 10  # characters before it
+_FEW_VALUES = 10  # of a field, in a message
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # also what reorders a line
 
 
@@ -112,13 +113,15 @@ def search(
     from st_extras.search.parquet_file import check_search_file
 
     if index is not None:
-        check_search_file(index)
+        with argument_called("--index", "path"):
+            check_search_file(index)
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     show_progress_bar = shows_bars(quiet, as_json)
     is_new = index is not None and not (index.exists() and index.stat().st_size)
     if index is not None and not is_new:
-        found = HybridSearch.open(index, model, batch_size=batch_size)
+        with argument_called("--index", "path"):
+            found = HybridSearch.open(index, model, batch_size=batch_size)
         _check_made_with(found, index, passages, language)
         _follow(found, read, unlabelled, bm25_weight, show_progress_bar)
         found.save(index)
@@ -169,7 +172,20 @@ def _among(conditions: Iterable[str], documents: Sequence[Document]) -> Callable
         wanted.append((field, value))
     if not wanted:
         return None
-    return lambda document: all(_as_text(document.metadata.get(field)) == value for field, value in wanted)
+
+    def meets_all(document: Document) -> bool:
+        return all(_as_text(document.metadata.get(field)) == value for field, value in wanted)
+
+    for field, value in wanted:
+        values = {_as_text(document.metadata.get(field)) for document in documents}
+        there = sorted(text for text in values if text is not None)
+        if value not in there:
+            shown_values = ", ".join(there[:_FEW_VALUES]) + ", ..." * (len(there) > _FEW_VALUES)
+            print_line(f"--where {field}={value}: no document has this value, but {shown_values}.", to_stderr=True)
+            return meets_all
+    if not any(map(meets_all, documents)):
+        print_line("--where: no document meets all conditions.", to_stderr=True)
+    return meets_all
 
 
 def _as_text(value: Scalar | None) -> str | None:

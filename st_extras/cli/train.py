@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _GOOD = 70.0
 """On the packaged pairs, Spearman correlation times 100: training on sentences alone mostly harms such an encoder."""
-_OF_TRAIN_ENCODER = ("loss_learning_rate", "patience", "lora")
+_TRAIN_ENCODER_SETTINGS = ("loss_learning_rate", "patience", "lora")
 """Settings of ``--trainer`` that ``train_encoder`` has beside those of the trainer."""
 _ELSEWHERE = {
     "per_device_train_batch_size": "--batch-size",
@@ -215,13 +215,13 @@ def trainer_settings(pairs: Sequence[str]) -> dict[str, Any]:
     from transformers import HfArgumentParser
 
     arguments: Any = SentenceTransformerTrainingArguments
-    known = {field.name for field in fields(arguments)} | {*_OF_TRAIN_ENCODER}
+    known = {field.name for field in fields(arguments)} | {*_TRAIN_ENCODER_SETTINGS}
     parser = HfArgumentParser(arguments, exit_on_error=False)
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=3) or _OF_TRAIN_ENCODER
+            near = difflib.get_close_matches(name, sorted(known), n=3) or _TRAIN_ENCODER_SETTINGS
             raise ValueError(
                 "--trainer must be NAME=VALUE with a field of SentenceTransformerTrainingArguments, got "
                 f"{shown(pair)}: near it are {', '.join(near)}."
@@ -231,7 +231,7 @@ def trainer_settings(pairs: Sequence[str]) -> dict[str, Any]:
         if name in settings:
             raise ValueError(f"--trainer must give each setting once, got {name!r} twice.")
         try:
-            if name in _OF_TRAIN_ENCODER or value.startswith("{"):
+            if name in _TRAIN_ENCODER_SETTINGS or value.startswith("{"):
                 settings[name] = json.loads(value)
             else:
                 settings[name] = getattr(parser.parse_args([f"--{name}={value}"]), name)

@@ -1,7 +1,6 @@
 """Which encoder made some embeddings: recognized by its embeddings of two texts, not by its name.
 
-The first answer to "is it the same encoder?", for searches and guides. A search also encodes some of its passages
-again: a change of the encoder may miss the two texts.
+The one answer to "is it the same encoder?", for searches and guides.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -16,6 +18,14 @@ from st_extras.checks import check_choice, shown
 
 logger = logging.getLogger(__name__)
 _FEWEST_CHECKED = 8  # texts; fewer show nothing about the others
+_LATIN, _HAN = "LATIN", "CJK"
+_FEW_WORDS, _FEW_HAN = 200, 2000
+"""Words of a script that a tokenizer needs, and characters of Chinese and Japanese, each of which is one.
+
+English tokenizers have below 50 and 700 (BERT's, SmolLM2's), multilingual ones thousands.
+"""
+_MUCH_UNKNOWN = 0.2  # share of unknown tokens
+_TEXTS_READ, _LETTERS_READ = 2000, 500  # of each text
 _MANY_UNKNOWN = 0.1  # share of texts with only unknown tokens, above which a warning is logged
 
 
@@ -188,3 +198,59 @@ def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> 
         raise ValueError(f"{name} must hold tokens that the encoder knows, got only unknown tokens, {remedy}.")
     if len(lost) > _MANY_UNKNOWN * len(texts):
         logger.warning("%.0f%% of the texts have only unknown tokens, %s.", 100 * len(lost) / len(texts), remedy)
+
+
+def warn_if_poorly_read(model: SentenceTransformer, texts: Sequence[str]) -> str | None:
+    """Log what :func:`why_poorly_read` finds in the first 2,000 texts, and return it."""
+    if (reason := why_poorly_read(model, texts[:_TEXTS_READ])) is not None:
+        logger.warning("%s", reason)
+    return reason
+
+
+def why_poorly_read(model: SentenceTransformer, texts: Sequence[str]) -> str | None:
+    """Return why an encoder can hardly tell the texts apart, as one sentence; None if nothing shows that it cannot.
+
+    It is so where a fifth of the tokens are unknown, or most letters are of a script in which the tokenizer has hardly
+    any words: it then reads single letters. A language in Latin letters that the encoder was not trained on does not
+    show.
+
+    Args:
+        model: the encoder. One without a tokenizer of the transformers library is not checked.
+        texts: some of the texts.
+    """
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if len(texts) < _FEWEST_CHECKED or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return None
+    rows = tokenizer([*texts], add_special_tokens=False, truncation=True)["input_ids"]
+    tokens = [token for row in rows for token in row]
+    unknown = 0.0 if tokenizer.unk_token_id is None else tokens.count(tokenizer.unk_token_id) / max(1, len(tokens))
+    letters = Counter(script for text in texts for script in map(_script, text[:_LETTERS_READ]) if script)
+    script, count = letters.most_common(1)[0] if letters else ("", 0)
+    known = None
+    if script and script != _LATIN and count > letters.total() / 2:
+        least = 1 if script == _HAN else 2  # letters of a word
+        vocabulary = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        known = sum(_has_letters(tokenizer.convert_tokens_to_string([token]), script, least) for token in vocabulary)
+        known = known if known < (_FEW_HAN if script == _HAN else _FEW_WORDS) else None
+    if known is None and unknown < _MUCH_UNKNOWN:
+        return None
+    reason = f"{unknown:.0%} of their tokens are unknown"
+    if known is not None:
+        reason += f", and most of their letters are {script.title()}, in which its tokenizer has {known} words"
+    return (
+        f"This encoder hardly reads the texts: {reason}; use an encoder for their language, such as a multilingual one."
+    )
+
+
+def _script(character: str) -> str | None:
+    """Return the script of a letter, by the first word of its name in Unicode; None of anything else."""
+    if not character.isalpha():
+        return None
+    if character.isascii():
+        return _LATIN
+    name = unicodedata.name(character, "?").partition(" ")[0]
+    return _HAN if name in ("HIRAGANA", "KATAKANA") else name
+
+
+def _has_letters(token: str, script: str, least: int) -> bool:
+    return sum(_script(character) == script for character in token) >= least

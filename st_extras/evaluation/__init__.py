@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from st_extras.evaluation.retrieval_data import RetrievalTask, load_judged, load_retrieval
     from st_extras.evaluation.sts import STSEvaluator, sts_evaluator
     from st_extras.evaluation.sts_data import SEVEN_STS, STSDataset, development_and_test, load_sts
+    from st_extras.evaluation.unrelated_pairs import TextComparison, compare_texts
 
 __all__ = [
     "SEVEN_STS",
@@ -34,7 +35,9 @@ __all__ = [
     "RetrievalTask",
     "STSDataset",
     "STSEvaluator",
+    "TextComparison",
     "compare_retrieval",
+    "compare_texts",
     "development_and_test",
     "label_scores",
     "load_judged",
@@ -46,7 +49,7 @@ __all__ = [
 ]
 
 _READERS = ("labeled_data", "retrieval_data", "sts_data")
-_OTHERS = ("geometry", "label_free", "label_metrics", "labeled_texts", "retrieval", "sts")
+_OTHERS = ("geometry", "label_free", "label_metrics", "labeled_texts", "retrieval", "sts", "unrelated_pairs")
 
 
 def __getattr__(name: str) -> Any:

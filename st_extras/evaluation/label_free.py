@@ -62,7 +62,7 @@ class LabelFreeComparison:
 
     Args:
         texts: N different texts, 100 to 2,000; of several folds, 100 for each.
-        base: (N, D) their embeddings by the base model; everything is compared on their device.
+        base: (N, D) their embeddings by the base model; everything is compared on the CPU, in float64.
         folds: of how many parts, one after the other as by ``torch.tensor_split``, each is compared within itself: for
             cross-fitting, where the change of each part was fitted without its texts, so that embeddings of two parts
             do not compare. The score and its interval are those of all texts.

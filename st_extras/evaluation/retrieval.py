@@ -12,7 +12,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-from st_extras.checks import check_choice, check_finite_embeddings, check_instance
+from st_extras.checks import argument_called, check_choice, check_finite_embeddings, check_instance
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_options, join_name
@@ -311,14 +311,16 @@ def _open_index(
         ValueError: if another program wrote the file, or it is of other documents, another encoder, language or length
             of passages.
     """
-    path = check_search_file(index or "")
+    with argument_called("index", "path"):
+        path = check_search_file(index or "")
     if not path.exists():
         passage_words = PASSAGE_WORDS if passages == "default" else passages
         settings = {"language": language, "passages": passage_words, **options}
         search = HybridSearch(model, task.documents, queries=queries, **settings)
         search.save(path)
         return search
-    search = HybridSearch.open(path, model, batch_size=options.get("batch_size", 32))
+    with argument_called("index", "path"):
+        search = HybridSearch.open(path, model, batch_size=options.get("batch_size", 32))
     kept = {str(document.id): document.full_text.strip() for document in search.documents}
     if kept != {key: text.strip() for key, text in task.documents.items() if not is_blank(text)}:
         raise ValueError(f"index must be of the documents of the task, got {str(path)!r} of others: give a new file.")

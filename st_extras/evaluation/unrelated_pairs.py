@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_extras.checks import check_finite_embeddings
+from st_extras.checks import check_finite_embeddings, check_interval
 from st_extras.encoders.prompts import encode_as
+from st_extras.encoders.structure import has_search_routes
 from st_extras.evaluation.geometry import MovedThreshold, moved_threshold, unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED, LabelFreeComparison, LabelFreeScore
+from st_extras.ranking import search_queries
+from st_extras.text.corpus import sampled_texts
 
 FEWEST = 50  # a thousand pairs
+_SAMPLED = 2000  # texts whose pairs are compared
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def encode_pairs(
     """
     options["convert_to_tensor"] = True
     embeddings: dict[str, Tensor] = {}
-    of_queries: dict[str, Tensor] = {}
+    query_embeddings: dict[str, Tensor] = {}
     for name, model in models:
         if name in embeddings:
             raise ValueError(f"models must have different names, got {name!r} again.")
@@ -106,13 +110,13 @@ def encode_pairs(
             embeddings[name] = model.encode(list(texts), prompt=prompt, **options)
         else:
             embeddings[name] = encode_as(model, "document", texts, **options)
-            of_queries[name] = encode_as(model, "query", queries, **options)
+            query_embeddings[name] = encode_as(model, "query", queries, **options)
     known, embeddings = _known("text", texts, embeddings)
     if queries is None:
         return UnrelatedPairs(known, embeddings)
-    queries, of_queries = _known("queries", queries, of_queries)
+    queries, query_embeddings = _known("queries", queries, query_embeddings)
     related = torch.tensor([[query in document for document in known] for query in queries])
-    return UnrelatedPairs(known, embeddings, of_queries, related)
+    return UnrelatedPairs(known, embeddings, query_embeddings, related)
 
 
 def _known(name: str, texts: Sequence[str], embeddings: dict[str, Tensor]) -> tuple[list[str], dict[str, Tensor]]:
@@ -125,3 +129,117 @@ def _known(name: str, texts: Sequence[str], embeddings: dict[str, Tensor]) -> tu
     numbers = kept.nonzero().flatten()
     known = {encoder: rows[numbers.to(rows.device)] for encoder, rows in embeddings.items()}
     return [texts[number] for number in numbers.tolist()], known
+
+
+# --- one report of all of it ---
+
+
+@dataclass(frozen=True)
+class UnrelatedCosine:
+    """A cosine that a share of the unrelated pairs exceeds, with the ends of its 95 % interval."""
+
+    cosine: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TextComparison:
+    """Encoders compared on text without labels.
+
+    Attributes:
+        texts: how many different texts were compared, with each other or with the queries.
+        read: how many texts were read, without blank ones.
+        queries: how many queries were compared with the texts; None: the texts were compared with each other.
+        queries_made: whether the queries are sentences of the texts.
+        cosines: by encoder and n the cosine that 1 of n unrelated pairs exceeds.
+        thresholds: by each encoder but the first, where a threshold of the first moves; empty without a threshold.
+        label_free: by each encoder but the first, how much better it is than the first; empty if it was not compared.
+        not_compared: why it was not, if there are several encoders.
+    """
+
+    texts: int
+    read: int
+    queries: int | None
+    queries_made: bool
+    cosines: dict[str, dict[int, UnrelatedCosine]]
+    thresholds: dict[str, MovedThreshold]
+    label_free: dict[str, LabelFreeScore]
+    not_compared: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON can hold them."""
+        return asdict(self)
+
+
+def compare_texts(
+    models: Iterable[tuple[str, SentenceTransformer]],
+    texts: Any,
+    *,
+    queries: Any = None,
+    threshold: float | None = None,
+    prompt: str | None = None,
+    show_progress_bar: bool = True,
+) -> TextComparison:
+    """Compare encoders on text without labels: cosines of unrelated pairs, a threshold that moves, who is better.
+
+    Of the texts, 2,000 different ones are sampled. If an encoder has routes for queries and documents, as
+    :func:`~st_extras.adaptation.adapt_search` saves them, queries are compared with the texts, else the texts with each
+    other.
+
+    Args:
+        models: different names and encoders; the others are compared with the first. All are held at once.
+        texts: at least 50 different texts: a collection of strings or a data set; of a generator, read once. For the
+            label-free score none that an encoder was fitted on, and 100 or more.
+        queries: for encoders with routes, queries of users; None: sentences of the texts.
+        threshold: on cosines with the first encoder, between -1 and 1; None: no threshold is moved.
+        prompt: text put before each text; not for encoders with routes. None: the encoder's own.
+        show_progress_bar: while encoding.
+
+    Raises:
+        ValueError: if two encoders have one name, texts or queries are too few or none, ``threshold`` is out of range
+            or given for one encoder, or ``prompt`` is given for an encoder with routes.
+
+    Example:
+        >>> from st_extras.encoders import load_encoder
+        >>> from st_extras.evaluation import compare_texts
+        >>> from st_extras.samples import sample_sentences
+        >>> models = [("demo", load_encoder("demo"))]
+        >>> report = compare_texts(models, sample_sentences()[:200], show_progress_bar=False)
+        >>> report.texts, list(report.cosines["demo"])
+        (200, [100, 1000])
+    """
+    loaded = list(models)
+    if threshold is not None:
+        threshold = check_interval("threshold", threshold, -1, 1)
+        if len(loaded) < 2:
+            raise ValueError(f"threshold needs a second encoder, whose equivalent is found, got {len(loaded)}.")
+    sample, read = sampled_texts(texts, _SAMPLED, 42, "text")
+    has_routes = any(has_search_routes(model) for _, model in loaded)
+    if has_routes and prompt is not None:
+        raise ValueError("prompt must be left out for an encoder with routes for queries and documents, got one.")
+    pairs = encode_pairs(
+        loaded,
+        sample,
+        search_queries(queries, sample) if has_routes else None,
+        prompt=prompt,
+        show_progress_bar=show_progress_bar,
+    )
+    scores, why_not = {}, None
+    if len(loaded) > 1:
+        try:
+            scores = pairs.label_free_scores()
+        except ValueError as error:
+            why_not = str(error)
+    return TextComparison(
+        texts=len(pairs.texts),
+        read=read,
+        queries=None if pairs.queries is None else len(next(iter(pairs.queries.values()))),
+        queries_made=has_routes and queries is None,
+        cosines={
+            name: {n: UnrelatedCosine(*mark) for n, mark in marks.items()} for name, marks in pairs.cosines().items()
+        },
+        thresholds={} if threshold is None else pairs.moved_thresholds(threshold),
+        label_free=scores,
+        not_compared=why_not,
+    )

@@ -28,6 +28,7 @@ from st_extras.checks import (
 from st_extras.encoders.fingerprint import embedding_difference
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
 from st_extras.encoders.prompts import encode_as
+from st_extras.encoders.structure import warn_if_poorly_read
 from st_extras.files import whole_file
 from st_extras.functional import row_blocks
 from st_extras.ranking import (
@@ -583,6 +584,7 @@ class HybridSearch:
         if change.given_embeddings is not None:
             embeddings = self._check_given_embeddings(state, texts, torch.from_numpy(change.given_embeddings[new]))
             return cut_documents(self.model, texts, None), embeddings
+        warn_if_poorly_read(self.model, texts)
         passages = cut_documents(self.model, texts, state.passage_words)
         if state.passage_words is None:
             warn_of_long_ones(self.model, texts)

@@ -28,6 +28,7 @@ from st_extras.checks import (
 )
 from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.passages import check_passages, cut_documents, warn_of_long_ones
+from st_extras.encoders.structure import warn_if_poorly_read
 from st_extras.ranking import Floats
 from st_extras.search.encoder import SearchEncoder, check_same_encoder
 from st_extras.search.hits import (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _OURS = "st_extras"  # the key of a collection's metadata that holds how it was made
+_UNFINISHED = "unfinished"  # stands there until all documents of HybridSearch.to_qdrant are written
 _DOCUMENT = "_document"  # the key of a payload that holds a document's id, title, text and passages
 _MOST_NUMBERS = 2**20  # a multivector of Qdrant has fewer, all its rows together
 _MOST_BYTES = 5_000_000  # of a request, about: servers refuse 32 MiB
@@ -286,6 +288,7 @@ class QdrantSearch:
         ]
         if new:
             texts = [document.full_text for document in new]
+            warn_if_poorly_read(self.model, texts)
             if settings.passage_words is None:
                 warn_of_long_ones(self.model, texts)
             passages = cut_documents(self.model, texts, settings.passage_words)
@@ -296,7 +299,7 @@ class QdrantSearch:
             ]
             _check_sizes(new, spans, settings)
             embeddings = self._encoder.embed("document", passages.texts(texts))
-            self._upload(new, spans, np.split(embeddings, parts), settings)
+            _upload(self.client, self.name, new, spans, np.split(embeddings, parts), settings)
         with _errors_of(self.name):
             if relabelled:
                 operations = [
@@ -347,27 +350,6 @@ class QdrantSearch:
         found = [_document(point.payload) for point in points]
         return {document.id: (document, spans) for document, spans in found}
 
-    def _upload(
-        self,
-        documents: Sequence[Document],
-        spans: Sequence[list[Span]],
-        embeddings: Sequence[Floats],
-        settings: CollectionSettings,
-    ) -> None:
-        """Write documents with the places of their passages in their texts, and the embeddings (P, D) of these."""
-        batch: list[Any] = []
-        size = 0
-        with _errors_of(self.name):
-            for document, places, rows in zip(documents, spans, embeddings, strict=True):
-                bytes_of_point = rows.size * _BYTES_OF_NUMBER + 4 * len(document.full_text)
-                if batch and size + bytes_of_point > _MOST_BYTES:
-                    self.client.upload_points(self.name, batch, batch_size=len(batch), wait=True)
-                    batch, size = [], 0
-                batch.append(_point(document, places, rows, settings))
-                size += bytes_of_point
-            if batch:
-                self.client.upload_points(self.name, batch, batch_size=len(batch), wait=True)
-
     def _read_settings(self) -> CollectionSettings:
         """Return how the collection was made, by what it says now: another may have taken its name.
 
@@ -414,6 +396,7 @@ def make_collection(
     _check_sizes(documents, spans, settings)
     with _errors_of(name):
         if client.collection_exists(name):
+            _check_finished(name, client.get_collection(name).config)
             raise ValueError(
                 f"name must be a new collection, got {name!r}, which exists: open it by QdrantSearch, or delete it by "
                 "client.delete_collection."
@@ -425,12 +408,36 @@ def make_collection(
             name,
             vectors_config={"dense": dense},  # for cosines, the embeddings have length 1
             sparse_vectors_config={"bm25": models.SparseVectorParams(modifier=models.Modifier.IDF)},
-            metadata={_OURS: settings.to_json()},
+            metadata={_OURS: _UNFINISHED},
             **options,
         )
-    search = QdrantSearch(client, name, encoder.model, batch_size=encoder.batch_size)
-    search._upload(documents, spans, embeddings, settings)  # noqa: SLF001 (of this file)
-    return search
+    _upload(client, name, documents, spans, embeddings, settings)
+    with _errors_of(name):
+        client.update_collection(name, metadata={_OURS: settings.to_json()})
+    return QdrantSearch(client, name, encoder.model, batch_size=encoder.batch_size)
+
+
+def _upload(
+    client: QdrantClient,
+    name: str,
+    documents: Sequence[Document],
+    spans: Sequence[list[Span]],
+    embeddings: Sequence[Floats],
+    settings: CollectionSettings,
+) -> None:
+    """Write documents with the places of their passages in their texts, and the embeddings (P, D) of these."""
+    batch: list[Any] = []
+    size = 0
+    with _errors_of(name):
+        for document, places, rows in zip(documents, spans, embeddings, strict=True):
+            bytes_of_point = rows.size * _BYTES_OF_NUMBER + 4 * len(document.full_text)
+            if batch and size + bytes_of_point > _MOST_BYTES:
+                client.upload_points(name, batch, batch_size=len(batch), wait=True)
+                batch, size = [], 0
+            batch.append(_point(document, places, rows, settings))
+            size += bytes_of_point
+        if batch:
+            client.upload_points(name, batch, batch_size=len(batch), wait=True)
 
 
 def read_settings(client: QdrantClient, name: str) -> CollectionSettings:
@@ -448,6 +455,7 @@ def read_settings(client: QdrantClient, name: str) -> CollectionSettings:
             if not client.collection_exists(name):
                 raise ValueError(f"{allowed}, got {name!r}, which does not exist.") from None
             raise
+    _check_finished(name, config)
     try:
         settings = CollectionSettings.from_json((config.metadata or {})[_OURS])
         vectors: Any = config.params.vectors
@@ -462,6 +470,19 @@ def read_settings(client: QdrantClient, name: str) -> CollectionSettings:
             "metadata of a collection."
         )
     return settings
+
+
+def _check_finished(name: str, config: Any) -> None:
+    """Check that all documents were written to a collection that is ours.
+
+    Raises:
+        ValueError: if they were not.
+    """
+    if (getattr(config, "metadata", None) or {}).get(_OURS) == _UNFINISHED:
+        raise ValueError(
+            f"name must be a collection that HybridSearch.to_qdrant made, got {name!r}, to which not all documents are "
+            "written: wait for it, or delete it by client.delete_collection if that was stopped, and make it again."
+        )
 
 
 def point_id(key: Id) -> str:

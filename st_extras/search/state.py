@@ -108,12 +108,12 @@ class EmbeddingBlocks:
         return np.concatenate([np.empty((0, self.dimension), np.float32), *(block.rows for block in self.blocks)])
 
     def rows(self, numbers: Numbers) -> Floats:
-        """Return the embeddings (R, D) of these passages, (R,)."""
+        """Return the embeddings (R, D) of these passages, (R,) in ascending order."""
         found = np.empty((len(numbers), self.dimension), dtype=np.float32)
-        of_block = np.searchsorted(self.first, numbers, side="right") - 1
-        for block in np.unique(of_block).tolist():
-            here = of_block == block
-            found[here] = self.blocks[block].rows[numbers[here] - self.first[block]]
+        bounds = np.searchsorted(numbers, self.first)
+        for block in np.flatnonzero(np.diff(bounds)).tolist():
+            here = slice(bounds[block], bounds[block + 1])
+            np.take(self.blocks[block].rows, numbers[here] - self.first[block], axis=0, out=found[here])
         return found
 
     def scores(self, queries: Floats) -> Floats:

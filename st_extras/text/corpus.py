@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -134,6 +135,32 @@ def different_texts(texts: Iterable[str]) -> tuple[list[str], list[int]]:
     places: dict[str, int] = {}
     found = [places.setdefault(text, len(places)) for text in texts]
     return list(places), found
+
+
+def sampled_texts(texts: Any, limit: int, seed: int, name: str = "texts") -> tuple[list[str], int]:
+    """Sample different texts of a collection, a stream or a data set, in random order; blank ones are left out.
+
+    Args:
+        texts: read once.
+        limit: at most this many.
+        seed: which ones, and their order.
+        name: of the argument that they are from, for messages.
+
+    Returns:
+        The sample, and how many texts were read.
+    """
+    read = 0
+
+    def stripped() -> Iterator[str]:
+        nonlocal read
+        for text in map(str.strip, iterate_sentences(texts, name=name)):
+            if not is_blank(text):
+                read += 1
+                yield text
+
+    sample = distinct_sample(stripped(), limit, seed)
+    random.Random(seed).shuffle(sample)  # text is often sorted by label or origin, and scored texts must be of all
+    return sample, read
 
 
 def distinct_sample(texts: Iterable[str], count: int, seed: int = 0) -> list[str]:

@@ -145,8 +145,7 @@ def test_how_strong_the_chosen_transform_is(still_encoder, tmp_path, monkeypatch
     assert [one.name for one in found.candidates] == NAMES[:tried]
     assert found.chosen == f"{chosen} neighbour transform"
     low, high = found.details.expected_points
-    assert (low, high) == choice.expected_points(scores[found.chosen][0])
-    assert choice.expected_points(-0.1) is None, "a strength that was asked for may lose"
+    assert (low, high) == choice.expected_points(scores[found.chosen][0], 600)
     assert f"gain on such texts {low:+.1f} to {high:+.1f} points" in (tmp_path / "out" / "README.md").read_text()
     assert [re.split("[,:]", one)[0] for one in filter(None, [found.details.not_tried])] == NAMES[tried:]
 
@@ -218,6 +217,22 @@ def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch, least, rea
     assert reason in found.reason
     assert (found.chosen, found.model is still_encoder) == (None, True)
     np.testing.assert_array_equal(saved(tmp_path / "out").encode(SENTENCES), still_encoder.encode(SENTENCES))
+
+
+@pytest.mark.usefixtures("few_general_pairs")
+def test_two_hundred_different_texts_are_enough(still_encoder, tmp_path):
+    for number, (texts, reason) in enumerate(
+        [
+            (TEXTS[:200], None),
+            (TEXTS[:199], "200 different texts are needed, got 199."),
+            ([*TEXTS[:199], TEXTS[0].upper()], "200 different texts are needed, got 199 but for numbers and case."),
+        ]
+    ):
+        found = run(still_encoder, texts, tmp_path / str(number))
+        left = found.reason.startswith("Left unchanged: ")
+        assert reason is None or (left and found.reason.removeprefix("Left unchanged: ").startswith(reason)), found
+        assert (reason is None) == bool(found.candidates)
+    assert not (tmp_path / "1" / "neighbors.md").exists()
 
 
 def test_settings_and_labelled_texts_of_the_corpus(encoder, tmp_path):

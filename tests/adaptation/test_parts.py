@@ -19,7 +19,14 @@ from st_extras.adaptation import (
     TextSummary,
     domain,
 )
-from st_extras.adaptation.choice import Choice, choose, why_no_whitening, why_not_accepted
+from st_extras.adaptation.choice import (
+    POINTS_PER_GAIN,
+    Choice,
+    choose,
+    expected_points,
+    why_no_whitening,
+    why_not_accepted,
+)
 from st_extras.adaptation.domain import check_dev, compute_candidates, dev_score, usable_corpus
 from st_extras.adaptation.run import Sample, sample_texts
 from st_extras.adaptation.search import choose_harmless
@@ -199,6 +206,12 @@ def test_the_gentlest_of_the_good_ones_is_chosen(results, index, reason):
     assert choice.reason.startswith(reason)
 
 
+def test_points_are_expected_of_a_gain_from_five_hundred_texts():
+    assert expected_points(0.1, 500) == pytest.approx([0.1 * points for points in POINTS_PER_GAIN])
+    assert expected_points(0.1, 499) is None
+    assert expected_points(-0.1, 600) is None, "a strength that was asked for may lose"
+
+
 def test_the_first_one_without_harm_is_chosen():
     bad, good, better = result("a", -1.0, "later"), result("b", 0.0), result("c", 0.5)
     assert choose_harmless([bad, good, better]) == Choice("b", "b was chosen: no harm was found.")
@@ -264,3 +277,8 @@ def test_a_report_is_valid_json_whatever_was_measured():
     written = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert [written["candidates"][0][name] for name in ("gain", "low", "high")] == [None] * 3
     assert (written["details"]["mean_cosine"], written["details"]["max_general_loss"]) == (None, None)
+
+
+def test_text_without_spaces_counts_characters():
+    assert Sample([], 0).summary(2, ["我们喜欢苹果", "很好"]).mean_words == 4.0
+    assert Sample([], 0).summary(2, ["a lost card", "the end"]).mean_words == 2.5

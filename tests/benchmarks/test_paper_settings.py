@@ -123,3 +123,11 @@ def test_a_rows_step_is_the_one_that_the_losses_tests_build(name, tmp_path):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
     # to a random guide all sentences are alike, so that no negative is left without noise
     assert any(one.abs().sum() > 0 for one in gradients) or name == "dclr-no-noise"
+
+
+def test_epochs_of_warm_up_are_steps_of_the_whole_training(tmp_path):
+    model = build_encoder(tmp_path / "encoder")
+    for name, steps in {"slt-fai": 3, "consert-slt-fai": 13}.items():  # 0.1 and 0.5 of 25 or 26 steps
+        method = STUDY["training"] | STUDY["methods"][name] | {"frequencies": building.COUNTED}
+        loss = building.make_loss(model, method, SENTENCES * 104, {}, tmp_path)
+        assert loss.warmup_steps == steps

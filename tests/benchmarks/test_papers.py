@@ -5,6 +5,7 @@ Only files stand in for the hub; the study takes the same way as with a network.
 
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -16,12 +17,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks import __main__ as entrance
-from benchmarks import hub, papers, training
+from benchmarks import building, hub, papers, training
 from benchmarks.records import append, records
 from benchmarks.studies import Mistake, Options, named_study
 from st_extras.evaluation import SEVEN_STS, load_sts
 from st_extras.samples import graded_pairs, sample_sentences
 from tests.fixtures import build_encoder
+from tests.helpers import run_in_two_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 BERT, GUIDE = "google-bert/bert-base-uncased", "princeton-nlp/unsup-simcse-bert-base-uncased"
@@ -54,14 +56,15 @@ def write_archive(file: Path) -> None:
                 some = [PAIRS[next(drawn) % len(PAIRS)] for _ in range(5)]
                 add(f"STS/{folder}/STS.input.{subset}.txt", [f"{a}\t{b}" for a, b, _ in some] + ["new one\tnew two"])
                 add(f"STS/{folder}/STS.gs.{subset}.txt", [str(score) for *_, score in some] + [""])
-        for number, (path, columns, header) in enumerate(hub.TABLES.values()):
-            lines = ["a header"] * header
-            for first, second, score in PAIRS[86 + 24 * number :][:24]:  # dev shares some with sts16
-                cells = ["x"] * 7
-                for column, value in zip(columns, (str(score), first, second), strict=True):
-                    cells[column] = value
-                lines.append("\t".join(cells))
-            add(path, lines)
+        shared = iter(range(86, 300, 24))  # dev shares some pairs with sts16
+        for split in ("train", "dev", "test"):
+            some = PAIRS[next(shared) :][:24]
+            lines = [f"genre\tfile\tyear\t{i}\t{score}\t{a}\t{b}" for i, (a, b, score) in enumerate(some)]
+            add(f"STS/STSBenchmark/sts-{split}.csv", lines)
+        for split in ("train", "trial", "test_annotated"):
+            some = PAIRS[next(shared) :][:24]
+            lines = [f"{i}\t{a}\t{b}\t{score}\tNEUTRAL" for i, (a, b, score) in enumerate(some)]
+            add(f"SICK/SICK_{split}.txt", ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tjudgment", *lines])
 
 
 def write_encoder(folder: Path, *, with_head: bool = False) -> None:
@@ -206,8 +209,11 @@ def test_the_study_from_end_to_end(offline, tmp_path, monkeypatch, capsys):
     (whole,) = records("papers", root=tmp_path / "again" / "results")
     assert whole["average"] == pytest.approx(found["dclr-0"]["average"], abs=1e-9)
 
-    # once more: only what failed runs
+    # once more: only what failed runs; then nothing
     papers.run(study, options_in(tmp_path, **part))
+    capsys.readouterr()
+    papers.run(study, options_in(tmp_path, **part))
+    assert capsys.readouterr().out == f"All cells have a record in {options.root}.\n"
     assert {record["run"] for record in records("papers", root=options.root)} == found.keys() | {"consert-0"}
 
     entrance.main(["tables", "--results", str(options.root)])
@@ -218,6 +224,84 @@ def test_the_study_from_end_to_end(offline, tmp_path, monkeypatch, capsys):
     assert "the paper: +1.90" in page
     assert "Failed" not in page
     assert "| base model, [CLS] | 31.40 |" in page
+
+
+@pytest.mark.slow
+def test_two_processes_share_each_batch_and_write_one_record(offline, tmp_path):
+    """torchrun: the batch stays the same in total, and the sentences of both processes are negatives."""
+    run_in_two_processes("tests.benchmarks.papers_worker", str(tmp_path), "base-cls", "dclr", "slt-fai")
+    found = {record["run"]: record for record in records("papers", root=tmp_path / "results")}
+    assert found.keys() == {"base-cls-0", "dclr-0", "slt-fai-0"}
+    for record in (found["dclr-0"], found["slt-fai-0"]):
+        assert (record["settings"]["batch_size"], record["processes"], record["steps"]) == (8, 2, 5)
+
+
+def test_mini_batches_are_for_the_losses_that_take_them():
+    methods = papers.for_device(named_study("papers"), 32)["methods"]
+    with_them = {name for name, method in methods.items() if "mini_batch_size" in method.get("options", {})}
+    pair_losses = ("SimCSELoss", "DCLRLoss", "AdCSELoss", "ConSERTLoss")
+    assert with_them == {name for name, method in methods.items() if method.get("loss") in pair_losses}
+    assert "mini_batch_size" not in named_study("papers")["methods"]["simcse"]["options"]
+
+
+def test_the_time_left_is_in_proportion_to_what_is_expected(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("benchmarks.training.time.perf_counter", lambda: now[0])
+    clock = training.TimeLeft([60.0, 60.0, 360.0])
+    assert clock.left(0) == ""
+    now[0] = 240.0  # twice as long as expected
+    assert clock.left(2) == ", 12 min left"
+
+
+def test_the_share_of_a_process_is_a_part_of_the_batch_with_all_negatives():
+    study = named_study("papers")
+    share = building.share_of_a_process(study["training"] | study["methods"]["dclr"], 4)
+    assert share["batch_size"] == 64
+    assert share["options"]["gather_across_devices"]
+    share = building.share_of_a_process(study["training"] | study["methods"]["slt-fai"], 2)
+    assert "gather_across_devices" not in share["options"]
+    assert share["base"]["options"]["gather_across_devices"]
+    with pytest.raises(ValueError, match=r"must divide the batch of 64, got 3 processes"):
+        building.share_of_a_process(study["training"] | study["methods"]["adcse"], 3)
+
+
+def faults(study: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """What is wrong with a contributed record."""
+    of_the_device = {"bf16", "frequencies"}
+    settings = {key: value for key, value in record.get("settings", {}).items() if key not in of_the_device}
+    settings.get("options", {}).pop("mini_batch_size", None)
+    wanted = study["training"] | study["methods"].get(record["method"], {})
+    numbers = [record.get("average"), record.get("dev"), *record.get("scores", {}).values()]
+    wrong = {
+        "its settings are not the study's": settings != {k: v for k, v in wanted.items() if k not in of_the_device},
+        "it is of another encoder": record.get("encoder", {}).get("path") != study["encoder"]["path"],
+        "its seed is not the study's": record.get("seed") not in wanted.get("seeds", []),
+        "a version is missing": not {"torch", "sentence-transformers"} <= record.get("versions", {}).keys(),
+        "the code had local changes": not re.fullmatch("[0-9a-f]{12}", record.get("revision", "")),
+        "a score is missing": len(numbers) != 9 or not all(isinstance(n, float) and abs(n) <= 100 for n in numbers),
+    }
+    return [f"{record['run']}: {fault}" for fault, is_there in wrong.items() if is_there]
+
+
+def test_contributed_records_are_checked():
+    study = named_study("papers")
+    assert [fault for record in records("papers") if "failed" not in record for fault in faults(study, record)] == []
+    good = {
+        "run": "simcse-0", "method": "simcse", "seed": 0, "encoder": study["encoder"], "average": 76.0, "dev": 80.0,
+        "settings": study["training"] | study["methods"]["simcse"] | {"bf16": True},
+        "scores": dict.fromkeys(SEVEN_STS, 76.0), "revision": "0123456789ab",
+        "versions": {"torch": "2.13.0", "sentence-transformers": "6.2.0"},
+    }  # fmt: skip
+    assert faults(study, good) == []
+    for change in (
+        {"settings": good["settings"] | {"batch_size": 512}},
+        {"encoder": study["encoder"] | {"path": "x"}},
+        {"seed": 7},
+        {"versions": {}},
+        {"revision": "0123456789ab-dirty"},
+        {"scores": {}},
+    ):
+        assert len(faults(study, good | change)) == 1
 
 
 def test_what_failed_is_on_the_page(tmp_path):
@@ -276,6 +360,7 @@ def test_the_plan_counts_steps_of_epochs_and_what_is_left(offline, tmp_path, cap
 
 
 REFUSED = {
+    "mini-batches": ({"mini_batch_size": 0}, r"^--mini-batch-size must be at least 1, got 0\.$"),
     "a method": ({"methods": ["simsce"]}, r"^--methods must be of .*, got simsce\.$"),
     "a seed": ({"seeds": [9]}, r"^--seeds must be of 0, 1, got 9\.$"),
     "an encoder": ({"encoder": "no/such-encoder"}, r"^'no/such-encoder' must be in the cache of the hub"),

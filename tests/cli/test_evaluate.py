@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import LabeledTextEvaluator, compare_retrieval, load_retrieval, sts_evaluator
 from st_extras.evaluation.paired import compare_labeled
 from st_extras.modules import SIFPooling
-from tests.fixtures import SENTENCES
+from st_extras.samples import write_samples
+from tests.fixtures import SENTENCES, build_encoder
 
 LABELS = ("a", "b", "a", "b", "c", "c", "a", "b")
 
@@ -134,7 +136,7 @@ def test_one_file_of_judged_queries_beside_bm25(run, inputs):
     [
         ("query\tgrade\nsoup\t1", " or pid or id: it has query, grade"),
         ("soup\td7\t1", "must have a header, such as query and id, and rows below it, got no row."),
-        ("query\tid\nsoup\t", "the id of a document must be a text"),
+        ("query\tid\nsoup\t", "the id of a document is missing, got ''"),
         ("query\tid\tgrade\nsoup\td7\tmuch", "a grade must be a finite number"),
         ("query\tid\tgrade\nsoup\td7\t1\nsoup\td7\t2", "is judged twice"),
         ("query\tid\nsoup\td77", "judged.tsv: "),
@@ -145,3 +147,47 @@ def test_judgements_that_cannot_be_used(run, text, message):
     Path("judged.tsv").write_text(text)
     code, _, err = run("evaluate", "ENC", "--retrieval", "documents.jsonl", "--judged", "judged.tsv")
     assert (code, message in err) == (2, True), err
+
+
+def test_one_query_has_no_interval(run):
+    Path("documents.jsonl").write_text('{"id": "a", "text": "a cat"}\n{"id": "b", "text": "a dog"}\n')
+    Path("judged.tsv").write_text("query\tid\nthe cat\ta\n")
+    words = ("evaluate", "ENC", "--retrieval", "documents.jsonl", "--judged", "judged.tsv")
+    code, out, err = run(*words)
+    assert (code, "(one query)" in out, "nan" in out) == (0, True, False), err
+    assert json.loads(run(*words, "--json")[1])["BM25"]["low"] is None
+
+
+@pytest.mark.parametrize("data", [("--sts", "STS"), ("--labeled", "labels.tsv"), ("--retrieval", "search")])
+def test_the_report_of_one_encoder_is_part_of_that_of_several(run, tmp_path, data):
+    write_samples(Path("samples"))
+    shutil.copytree("samples/search", "search")
+    rows = [f"{i % 3}\t{text} {i}\n" for i, text in enumerate(SENTENCES * 3)]
+    Path("labels.tsv").write_text("label\ttext\n" + "".join(rows))
+    build_encoder(tmp_path / "other", seed=3)
+    one, several = (
+        json.loads(run("evaluate", *encoders, *data, "--json")[1])
+        for encoders in (["ENC"], ["ENC", tmp_path / "other"])
+    )
+    assert {name: several[name] for name in one} == one
+    if "--retrieval" not in data:
+        assert {frozenset(metrics) for metrics in several.values()} == {frozenset(next(iter(one.values())))}
+
+
+def test_what_will_take_long_is_said_first(run, places, monkeypatch):
+    """With the hint that spares it the next time; only for one encoder, whose documents a file keeps."""
+    seconds = {"value": 120.0}
+    seen: list[int] = []
+
+    def estimate(model: object, documents: list[str]) -> float:
+        seen.append(len(documents))
+        return seconds["value"]
+
+    monkeypatch.setattr("st_extras.encoders.passages.encoding_seconds", estimate)
+    words = ("evaluate", "ENC", "--retrieval", places["SEARCH"])
+    err = run(*words)[2]
+    assert "documents, which takes about 2 minutes; with --index FILE, once." in err
+    assert seen == [len(load_retrieval(places["SEARCH"]).documents)]
+    assert "takes about" not in run(*words, "--quiet")[2] + run(*words, "--index", "mine.parquet")[2]
+    seconds["value"] = 29.0
+    assert "takes about" not in run(*words)[2]

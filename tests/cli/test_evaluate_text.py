@@ -52,11 +52,12 @@ def test_a_sample_of_the_text_is_compared(run, inputs, others):
     for name, rows in zip(names, (before, after), strict=True):
         marks = {int(n): tuple(mark.values()) for n, mark in report["cosines"][name].items()}
         assert marks == {n: pytest.approx(mark, abs=1e-5) for n, mark in unrelated_cosines(rows).items()}
-    assert report["threshold"] == {names[1]: asdict(moved_threshold(0.5, before, after))}
+    assert report["thresholds"] == {names[1]: asdict(moved_threshold(0.5, before, after))}
     score = LabelFreeComparison(sample, before).compare(after)
     assert report["label_free"][names[1]] == pytest.approx(asdict(score), abs=1e-6)
     code, out, err = run("evaluate", "ENC", others[0], "--text", "texts.txt", "--threshold", "0.5")
     assert code == 0, err
+    assert "between two encoders of other origin it may be wrong" in out
     assert f"{score.gain:+.3f} │ {score.low:+.3f} to {score.high:+.3f}" in out
     assert f"Threshold: 0.50 of {names[0]} is " in out
     assert out.startswith("300 different texts of 300 compared with each other.\n")
@@ -69,6 +70,8 @@ def test_a_sample_of_the_text_is_compared(run, inputs, others):
 def test_one_encoder_has_cosines_alone(run):
     code, out, err = run("evaluate", "ENC", "--text", "texts.txt")
     assert (code, "1 in 1,000" in out, "Label-free" in out or "Not compared" in out) == (0, True, False), err
+    one = json.loads(run("evaluate", "ENC", "--text", "texts.txt", "--json")[1])
+    assert (one["label_free"], one["not_compared"], one["thresholds"], one["queries"]) == ({}, None, {}, None)
     code, _, err = run("evaluate", "ENC", "--text", "texts.txt", "--threshold", "0.8")
     assert (code, "--threshold needs two encoders: give --before" in err) == (2, True), err
 
@@ -90,14 +93,14 @@ def test_an_encoder_with_routes_compares_queries_with_documents(run, others, mon
     )
     Path("docs.txt").write_text("\n".join(f"{text}. The {text[:20]} of the park." for text in topical(300).texts))
     report = json.loads(run("evaluate", others[1], "--text", "docs.txt", "--json")[1])
-    assert (report["texts"], report["queries from"]) == (300, "sentences of the documents")
+    assert (report["texts"], report["queries_made"]) == (300, True)
     code, out, err = run("evaluate", "ENC", others[1], "--text", "beir")
     assert code == 0, err
     assert all(query.endswith(" a") for query in seen[-1][2])
     assert f"{len(seen[-1][2])} queries (those of the folder) compared with 300 documents of 300.\n" in out
     assert "Not compared without labels: the score is for texts that are compared with each other" in out
     code, _, err = run("evaluate", others[1], "--text", "docs.txt", "--prompt", "a ")
-    assert (code, "--prompt is not for" in err) == (2, True)
+    assert (code, "prompt must be left out for an encoder with routes" in err) == (2, True)
 
 
 def test_a_threshold_has_the_decimals_that_decide():

@@ -21,8 +21,11 @@ MISTAKES = {
     "adapt ENC TEXT -o out --threshold 2": "threshold must be between -1 and 1",
     "adapt ENC TEXT -o out --column text": "--column is not for",
     "evaluate ENC --text TEXT --threshold 0.8": "--threshold needs two encoders",
-    "evaluate ENC --before ENC": "--before needs --text",
-    "evaluate ENC ENC --text TEXT --threshold 80": "threshold must be between -1 and 1",
+    "evaluate ENC --before ENC --sts STS": "--before needs --text",
+    "evaluate ENC ENC --text TEXT": "ENCODER must be different ones, got '.*' twice",
+    "evaluate ENC --before ENC --text TEXT": "ENCODER must be different ones",
+    "evaluate ENC ENC --labeled TSV": "ENCODER must be different ones",
+    "evaluate ENC demo --text TEXT --threshold 80": "threshold must be between -1 and 1",
     "evaluate ENC --text TEXT --column text": "--column is not for",
     "evaluate ENC --text TEXT --labeled TSV": "--text does not go with --labeled: score on one of them",
     "adapt-search ENC TEXT -o out --column text": "--column is not for",
@@ -36,8 +39,8 @@ MISTAKES = {
     "evaluate ENC --split dev": "--split needs --retrieval",
     "evaluate ENC --retrieval FOLDER --labeled TSV": "--retrieval does not go with --labeled",
     "evaluate ENC --retrieval FOLDER --setting all": "--setting needs --sts",
-    "evaluate ENC ENC --retrieval SEARCH --index i.sqlite": "--index needs one encoder, .* got 2",
-    "evaluate ENC --retrieval SEARCH --index FOLDER": "--index must be a new file or an index",
+    "evaluate ENC demo --retrieval SEARCH --index i.parquet": "--index needs one encoder, .* got 2",
+    "evaluate ENC --retrieval SEARCH --index FOLDER": "--index must be a new file or the Parquet file",
     "evaluate ENC --judged TSV": "--judged needs --retrieval",
     "evaluate ENC --retrieval FOLDER --judged TSV --split dev": "--split does not go with --judged",
     "evaluate ENC --retrieval SEARCH --baseline best": "--baseline must be bm25 or one of .* \\+ BM25.*got .best",
@@ -45,7 +48,7 @@ MISTAKES = {
     "adapt ENC": "Missing argument '(text|TEXT...)'",
     "adopt ENC": "No such command 'adopt'",
     "search ENC TEXT cat --queries TEXT": "--queries does not go with QUERY",
-    "search ENC TEXT cat --index FOLDER": "--index must be a new file or an index",
+    "search ENC TEXT cat --index FOLDER": "--index must be a new file or the Parquet file",
     "train word2vec ENC TEXT -o out": "objective must be one of",
     "train my:Loss ENC TEXT -o out": "objective must name a class .*'my:Loss': ModuleNotFoundError: No module",
     "train st_extras.losses:MyLoss ENC TEXT -o out": "objective must name a class .*no attribute 'MyLoss'",
@@ -112,7 +115,7 @@ def test_a_mistake_before_the_text_is_read(assert_refused, monkeypatch, line):
 
 
 def test_every_option_of_evaluate_is_refused_with_other_data(assert_refused):
-    """In which section of the help it stands decides: one in no such section would be ignored."""
+    """One that belongs to no data would be ignored."""
     for name, option in options():
         if name == "evaluate" and option.name not in ("labeled", "retrieval", "text", "sts", "quiet", "as_json"):
             other = ("--labeled", "TSV") if option.name in ("sets", "setting") else ("--sts", "STS")

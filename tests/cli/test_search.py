@@ -4,6 +4,7 @@ import io
 import json
 import sys
 
+import pandas as pd
 import pytest
 from rich.cells import cell_len
 
@@ -113,6 +114,20 @@ def test_matching_words_are_marked():
     assert command._marked(hit_of("a", "no match"), terminal=False).plain == "no match"
 
 
+@pytest.mark.parametrize("content", ["a table", "damaged", "a link"])
+def test_a_wrong_index_is_named_by_its_option(run, tmp_path, content):
+    place, text = tmp_path / "index", write(tmp_path / "mine.txt", "a cat\n")
+    if content == "a table":
+        pd.DataFrame({"id": ["a"]}).to_parquet(place)
+    elif content == "damaged":
+        assert run("search", "ENC", text, "cat", "--index", place, "--json")[0] == 0
+        place.write_bytes(place.read_bytes()[:-9])
+    else:
+        place.symlink_to(tmp_path / "nowhere" / "index")
+    code, _, err = run("search", "ENC", text, "cat", "--index", place, "--quiet")
+    assert (code, shown(err)[-1].startswith("Error: --index must be ")) == (2, True), err
+
+
 def test_where_searches_among_documents_with_these_values(run, tmp_path):
     rows = [
         {"id": "a", "text": "a cat", "product": "card", "year": 2025, "open": True},
@@ -132,6 +147,16 @@ def test_where_searches_among_documents_with_these_values(run, tmp_path):
         hits = json.loads(out)["searches"][0]["hits"]
         assert {hit["id"] for hit in hits} == ids
         assert all(hit["metadata"]["product"] == "card" for hit in hits)
+    for condition, there in (
+        ("product=", "card, loan"),
+        ("product=Card", "card, loan"),
+        ("year=2024.0", "2024, 2025"),
+        ("open=True", "true"),
+    ):
+        code, _, err = run(*words, "--where", condition)
+        assert (code, shown(err)) == (0, [f"--where {condition}: no document has this value, but {there}."])
+    code, _, err = run(*words, "--where", "product=loan", "--where", "year=2024")
+    assert (code, shown(err)) == (0, ["--where: no document meets all conditions."])
     for wrong in ("colour=red", "product"):
         code, _, err = run(*words, "--where", wrong)
         expected = f"--where must be FIELD=VALUE with one of the fields open, product, year, got '{wrong}'."
@@ -151,6 +176,19 @@ def test_the_index_is_used_again_for_its_encoder(run, folder, tmp_path, make_enc
     assert (code, shown(err)[0].startswith("Error: model must be the encoder")) == (2, True), err
     code, _, err = run("search", "ENC", folder, *words, "--passages", "30")
     assert (code, "--passages must be 110" in " ".join(shown(err))) == (2, True), err
+
+
+def test_a_new_index_says_what_few_unrelated_documents_reach(run, inputs, folder, tmp_path):
+    """Once, if there are enough pairs, and only with an index."""
+    lines = [f"{number} {SENTENCES[number % len(SENTENCES)]}" for number in range(102)]
+    write(tmp_path / "many.txt", "\n".join(lines))
+    words = ("search", "ENC", tmp_path / "many.txt", "a cat", "--index", "many.parquet")
+    out = " ".join(shown(run(*words)[1]))
+    search = HybridSearch.open("many.parquet", load_encoder(inputs / "encoder", device="cpu"))
+    assert f"an unrelated document have a cosine above {search.unrelated_similarity():.3f}" in out
+    assert "unrelated" not in run(*words)[1]
+    assert "unrelated" not in run("search", "ENC", folder, "a cat", "--index", "few.parquet")[1]
+    assert "unrelated" not in run(*words[:4])[1]
 
 
 def test_the_language_stays_with_the_index(run, tmp_path):
@@ -240,11 +278,11 @@ def test_settings_reach_the_index_that_follows(run, tmp_path, monkeypatch):
     assert run(*words)[0] == 0
     write(tmp_path / "mine.txt", "a cat\nthe mat\nan old dog\n")
     recorder = Recorder(monkeypatch)
-    recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.hybrid:HybridSearch._embed")
+    recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.encoder:SearchEncoder.embed")
     code, _, err = run(*words, "--quiet")
     assert code == 0, err
     assert recorder.one("HybridSearch.update")["show_progress_bar"] is False
-    assert {call["self"]._batch_size for call in recorder.calls["HybridSearch._embed"]} == {5}
+    assert {call["self"].batch_size for call in recorder.calls["SearchEncoder.embed"]} == {5}
 
 
 def test_a_file_that_is_no_index_is_refused_before_anything_is_read(run, folder, tmp_path, monkeypatch):

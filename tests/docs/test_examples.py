@@ -70,7 +70,7 @@ def folder(tmp_path, monkeypatch):
 def test_the_python_of_a_page_runs_from_its_top(page, folder):
     """Every name is defined on the page, above."""
     names: dict[str, object] = {}
-    count = 520 if page == "adapting.md" else 80  # the fewest, and some
+    count = 220 if page == "adapting.md" else 80  # the fewest, and some
     Path("my_sentences.txt").write_text("\n".join(sample_sentences()[:count]), encoding="utf8")
     shutil.copy("samples/search/corpus.jsonl", "documents.jsonl")
     for number, block in enumerate(PYTHON[page], 1):
@@ -92,7 +92,7 @@ def test_readme_and_training_print_what_they_show(tmp_path, monkeypatch, capsys)
     table = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", SHOWN["README.md"], flags=re.MULTILINE)
     texts = table[table.index(("text", "nearest before", "nearest after")) + 1 :]
     report = Path("my-encoder", "neighbors.md").read_text(encoding="utf8")
-    counts = re.search(r"changed for (\d+) of (\d+)\s+held-out sample texts", SHOWN["README.md"])
+    counts = re.search(r"changed for (\d+) of (\d+)\s+scored sample texts", SHOWN["README.md"])
     assert counts
     assert f"Of {counts[2]} texts, {counts[1]} (" in report
     for text, before, after in texts:

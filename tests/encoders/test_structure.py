@@ -1,4 +1,6 @@
+import re
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,10 +9,16 @@ from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Router
 from tokenizers.processors import TemplateProcessing
 from torch import nn
+from transformers import BertTokenizerFast
 
 from st_extras.encoders.forward import without_dropout
 from st_extras.encoders.rows import content_mask, non_content_ids, prompt_length
-from st_extras.encoders.structure import embedding_dimension, token_embedding_dimension
+from st_extras.encoders.structure import (
+    embedding_dimension,
+    token_embedding_dimension,
+    warn_if_poorly_read,
+    why_poorly_read,
+)
 from st_extras.losses import ConSERTLoss, PaSeRLoss, SimCSELoss
 from tests.architectures.encoders import build
 from tests.helpers import Wrapped
@@ -120,3 +128,66 @@ def test_a_text_that_ends_in_a_special_token_moves_no_prompt(encoder):
     alone = encoder.preprocess(["cat"], prompt="the old ")
     assert prompt_length(encoder, both) == prompt_length(encoder, alone)
     assert content_mask(encoder, both).sum(dim=1).tolist() == [1, 1]
+
+
+CHINESE = [
+    "我们喜欢吃苹果",
+    "天气很好",
+    "银行卡丢失了怎么办",
+    "如何重置密码",
+    "今天下雨",
+    "他在学校",
+    "她喜欢读书",
+    "火车晚点",
+]
+RUSSIAN = [
+    "привет мир",
+    "как дела сегодня",
+    "карта потеряна",
+    "забыл пароль",
+    "идёт дождь",
+    "он в школе",
+    "поезд",
+    "книга",
+]
+MIXED = [f"{text} the lost card is blocked at once" for text in RUSSIAN]
+
+
+def with_vocabulary(words: list[str]) -> SentenceTransformer:
+    """An encoder whose tokenizer knows these words, and single letters of Latin and Russian."""
+    letters = [chr(code) for code in (*range(97, 123), *range(0x430, 0x450))]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{one}" for one in letters), *words]
+    tokenizer = BertTokenizerFast(vocab={token: number for number, token in enumerate(dict.fromkeys(tokens))})
+    return SimpleNamespace(tokenizer=tokenizer)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("words", "texts", "reason"),
+    [
+        (
+            [],
+            CHINESE,
+            "tokens are unknown, and most of their letters are Cjk, in which its tokenizer has 0 words;",
+        ),
+        ([chr(0x4E00 + i) for i in range(1999)], CHINESE[:1] * 8, "its tokenizer has 1999 words;"),
+        ([chr(0x4E00 + i) for i in range(2000)] + sorted({*"".join(CHINESE)}), CHINESE, None),
+        ([], RUSSIAN, r"^This encoder hardly reads the texts: \d+% of .*Cyrillic, in which its tokenizer has 0 words;"),
+        ([f"{a}{b}" for a in "абвгдежзик" for b in "абвгдежзиклмнопрсту"], RUSSIAN, "has 190 words"),
+        ([f"{a}{b}" for a in "абвгдежзик" for b in "абвгдежзиклмнопрстуф"], RUSSIAN, None),
+        ([], MIXED, None),
+        ([], ["the lost card is blocked"] * 8, None),
+        ([], ["12 + 3 = 15"] * 8, "100% of their tokens are unknown;"),
+        ([], CHINESE[:7], None),
+        ([], [], None),
+    ],
+)
+def test_an_encoder_that_hardly_reads_the_texts_is_known(caplog, words, texts, reason):
+    found = why_poorly_read(with_vocabulary(words), texts)
+    assert (found is None) == (reason is None), found
+    assert reason is None or re.search(reason, found), found
+    assert warn_if_poorly_read(with_vocabulary(words), texts) == found
+    assert caplog.messages == ([] if found is None else [found])
+
+
+def test_what_has_no_tokenizer_is_not_asked():
+    assert why_poorly_read(SentenceTransformer(modules=[nn.Identity()], device="cpu"), CHINESE) is None

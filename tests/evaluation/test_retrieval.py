@@ -170,6 +170,10 @@ def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_enc
         with pytest.raises(ValueError, match=f"^{named}"):
             compare_retrieval(replace(task, documents=documents), models, index=path)
     assert path.read_bytes() == before, "what a user indexed stays"
+    path.write_bytes(before[:-9])
+    for wrong in (path, tmp_path / "no" / "such.parquet"):
+        with pytest.raises(ValueError, match=r"^index must be .*got"):
+            compare_retrieval(task, [("a", encoder)], index=wrong)
 
 
 def test_an_index_counts_its_own_words(encoder, tmp_path):

@@ -226,6 +226,35 @@ def test_a_stopped_call_has_added_some_and_the_next_adds_the_rest(still_encoder,
     assert client.count("documents").count == 45
 
 
+def test_a_collection_whose_making_was_stopped_is_refused(still_encoder, client, monkeypatch):
+    """It has some documents: whoever opened it would miss the others without knowing."""
+    monkeypatch.setattr(qdrant, "_MOST_BYTES", 2000)
+    upload, calls = QdrantClient.upload_points, []
+
+    def stopped(*given, **options):
+        calls.append(given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return upload(*given, **options)
+
+    search = HybridSearch(still_encoder, DOCUMENTS[:9], bm25_weight=0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(QdrantClient, "upload_points", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            search.to_qdrant(client, "documents")
+    assert 0 < client.count("documents").count < 9
+    for call in (
+        lambda: QdrantSearch(client, "documents", still_encoder),
+        lambda: search.to_qdrant(client, "documents"),
+    ):
+        with pytest.raises(ValueError, match=r"got 'documents', .* not all documents.*client.delete_collection"):
+            call()
+    client.delete_collection("documents")
+    assert search.to_qdrant(client, "documents").search("cat") == QdrantSearch(
+        client, "documents", still_encoder
+    ).search("cat")
+
+
 def test_requests_stay_small(still_encoder, client, monkeypatch):
     sizes, upload = [], QdrantClient.upload_points
 
