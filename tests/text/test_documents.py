@@ -259,6 +259,8 @@ def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
         "in": {"a": 1},
     }
     path = write(tmp_path / "a.jsonl", json.dumps(row | {"nan": math.nan}) + "\n" + '{"_id": "b", "text": "two"}\n')
+    assert [*read_queries(path)] == ["a", "b"]
+    assert not caplog.messages, "queries have no metadata"
     first, second = read_documents(path)
     assert first.metadata == {"n": 2, "open": True, "tags": "x, y"}
     assert second.metadata == {}
