@@ -336,7 +336,7 @@ def test_a_column_that_stands_twice_in_parquet_is_refused(tmp_path, twice):
     table = pa.Table.from_arrays([pa.array(["one"]), pa.array(["two"]), pa.array(["x"])], ["text", twice, "value"])
     pq.write_table(table, tmp_path / "a.parquet")
     for read in (read_documents, read_sentences):
-        with pytest.raises(ValueError, match=rf"a\.parquet: a table must name each column once, got {twice} twice"):
+        with pytest.raises(ValueError, match=rf"a\.parquet: its columns must have different names, got {twice} twice"):
             read(tmp_path / "a.parquet")
 
 
