@@ -121,7 +121,7 @@ def few_texts_table() -> Table:
             cells = [one for one in found if (one["encoder"], _drawn(one)) == (encoder, count)]
             if gains := [gained(one, by_default(one)) for one in cells]:
                 row[title] = f"{statistics.mean(gains):+.1f} ({min(gains):+.1f})"
-    return of_texts("texts", rows)
+    return of_texts("texts", {count: row for count, row in rows.items() if row})
 
 
 def _drawn(cell: Cell) -> int:
