@@ -336,7 +336,7 @@ def _print_search(comparison: RetrievalComparison, title: str, as_json: bool) ->
         print_json(rows)
         return
     metrics = [name for name in next(iter(rows.values())) if name not in _INTERVAL_FIELDS]
-    change = f"{{difference:+.2f}} ({_INTERVAL})"
+    change = f"{{difference:+.2f}} ({_INTERVAL if len(comparison.queries) > 1 else 'one query'})"
     cells = [[name, *(f"{row[key]:.2f}" for key in metrics), change.format(**row)] for name, row in rows.items()]
     print_table(title, ["encoder", *metrics, "ndcg@10 to the first, 95 %"], cells, justify="right")
 

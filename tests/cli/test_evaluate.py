@@ -136,7 +136,7 @@ def test_one_file_of_judged_queries_beside_bm25(run, inputs):
     [
         ("query\tgrade\nsoup\t1", " or pid or id: it has query, grade"),
         ("soup\td7\t1", "must have a header, such as query and id, and rows below it, got no row."),
-        ("query\tid\nsoup\t", "the id of a document must be a text"),
+        ("query\tid\nsoup\t", "the id of a document is missing, got ''"),
         ("query\tid\tgrade\nsoup\td7\tmuch", "a grade must be a finite number"),
         ("query\tid\tgrade\nsoup\td7\t1\nsoup\td7\t2", "is judged twice"),
         ("query\tid\nsoup\td77", "judged.tsv: "),
@@ -147,6 +147,15 @@ def test_judgements_that_cannot_be_used(run, text, message):
     Path("judged.tsv").write_text(text)
     code, _, err = run("evaluate", "ENC", "--retrieval", "documents.jsonl", "--judged", "judged.tsv")
     assert (code, message in err) == (2, True), err
+
+
+def test_one_query_has_no_interval(run):
+    Path("documents.jsonl").write_text('{"id": "a", "text": "a cat"}\n{"id": "b", "text": "a dog"}\n')
+    Path("judged.tsv").write_text("query\tid\nthe cat\ta\n")
+    words = ("evaluate", "ENC", "--retrieval", "documents.jsonl", "--judged", "judged.tsv")
+    code, out, err = run(*words)
+    assert (code, "(one query)" in out, "nan" in out) == (0, True, False), err
+    assert json.loads(run(*words, "--json")[1])["BM25"]["low"] is None
 
 
 @pytest.mark.parametrize("data", [("--sts", "STS"), ("--labeled", "labels.tsv"), ("--retrieval", "search")])
