@@ -82,7 +82,7 @@ def score(
             kept = np.take_along_axis(scores, first, axis=1)[is_good, 0] >= bound
             refused = (np.take_along_axis(scores, hits, axis=1) < bound).all(axis=1)
             shares = {"bound": bound, "kept": 100 * kept.mean(), "refused": 100 * refused.mean()}
-            found.setdefault(row, []).append({key: round(float(value), 3) for key, value in shares.items()})
+            found.setdefault(row, []).append({key: round(float(value), 6) for key, value in shares.items()})
     return {
         "encoder": name,
         "settings": settings,

@@ -6,6 +6,7 @@ Also what else is one in this package: the digest of contents, and numbers as JS
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import logging
 import math
@@ -13,10 +14,11 @@ import os
 import re
 import shutil
 import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path, PurePosixPath
@@ -34,6 +36,7 @@ It is written last. So it also shows which checkpoints of a training are complet
 """
 MARK = "st_extras_unfinished"
 """Empty; made first and removed last in the hidden folder ``.NAME.unfinished``, it shows that the folder is ours."""
+_ABANDONED = 3600.0  # seconds after which nobody writes to an unfinished file any more
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FAILED = _FULL | {errno.EROFS, errno.EIO}
 
@@ -91,13 +94,17 @@ def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; it is moved into place when the block ends without an error.
 
     An interruption leaves the earlier file or the new one, never half of one. The content reaches the disk before the
-    move, and an error takes the unfinished file away.
+    move, and an error takes the unfinished file away; that of a killed process is taken away an hour later.
 
     Raises:
         OSError: if the file cannot be written; see :func:`write_errors`.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+        with suppress(OSError):  # of another user, or just taken away
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                left.unlink()
     try:
         with write_errors(target, partial):
             yield partial

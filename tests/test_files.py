@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,19 @@ def test_an_error_keeps_the_earlier_file_and_leaves_nothing_behind(path, error):
         raise error
     assert path.read_text() == "earlier"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_a_killed_process_left_is_taken_away_an_hour_later(path):
+    old, new, other = (
+        path.with_name(name) for name in (".file.1-1.partial", ".file.2-2.partial", ".file2.1-1.partial")
+    )
+    for file in (old, new, other):
+        file.write_text("half")
+    for file in (old, other):
+        os.utime(file, (time.time() - 4000,) * 2)
+    with whole_file(path) as partial:
+        partial.write_text("whole")
+    assert {*path.parent.iterdir()} == {path, new, other}
 
 
 def test_a_full_disk_names_the_file(path, monkeypatch):

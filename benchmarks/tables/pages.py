@@ -59,6 +59,7 @@ TABLES: dict[str, Declared] = {
     "hybrid-minilm": search.HYBRID,
     "fusions": search.FUSIONS,
     "passages": search.passages_table,
+    "refusals": search.refusals_table,
     "papers": papers.papers_tables,
     "papers-settings": papers.settings_table,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 
 from benchmarks.records import records
@@ -92,3 +93,19 @@ def passages_table() -> Table:
         found |= {label: f"{record['rows'][row]['difference']:+.2f}" for label, row in _CUT.items()}
         rows[(COLLECTIONS | _LONG)[name]] = found
     return of_texts("collection", rows)
+
+
+_BOUNDS = ("cosine, 1 in 100", "cosine, 1 in 1,000", "cosine, 1 in 10,000", "sum, 1 in 1,000")
+
+
+def refusals_table() -> Table:
+    """Return the table of bounds: good first hits that are kept, and queries without an answer that are refused."""
+    rows: dict[str, dict[str, str]] = {}
+    for record in records("refusals"):
+        title = f"{COLLECTIONS[record['collection']]}, {record['documents']:,} documents"
+        rows[title] = {}
+        for bound in _BOUNDS:
+            seeds = record["rows"][bound]
+            kept, refused = (statistics.mean(seed[key] for seed in seeds) for key in ("kept", "refused"))
+            rows[title][bound] = f"{kept:.0f}, {refused:.0f}"
+    return of_texts("% kept, refused", rows)

@@ -228,7 +228,7 @@ def _collect(
     """
     documents: list[Document] = []
     known: set[int | str] = set()
-    dropped: dict[str, None] = {}  # fields of metadata, in their order
+    dropped: dict[str, str] = {}  # name of a field -> the first table that has it
     have_ids = require_ids
     rows = ((table, *row) for table in tables for row in table.rows(with_others=True))
     for number, (table, where, row) in enumerate(rows):
@@ -255,15 +255,16 @@ def _collect(
         metadata, dropped_here = as_metadata(others, where)
         if from_files:  # an empty cell
             metadata = {name: value for name, value in metadata.items() if value != "" and not str(value).isspace()}
-        dropped |= dict.fromkeys(dropped_here)
+        for name in dropped_here:
+            dropped.setdefault(name, table.name)
         documents.append(Document(document_id, title, text, metadata))
     warn_of_faults(tables)
-    dropped = {name: None for table in tables for name in table.left_out.columns} | dropped
+    dropped = {name: table.name for table in reversed(tables) for name in table.left_out.columns} | dropped
     if dropped and kind == "document":
+        first, *more = dict.fromkeys(dropped.values())
         logger.warning(
             "%s: left out of the metadata, which holds texts, numbers, truth values and dates alone: %s.",
-            ", ".join(dict.fromkeys(table.name for table in tables)),
-            ", ".join(dropped),
+            *(f"{first} and others" if more else first, ", ".join(dropped)),
         )
     return documents, have_ids
 

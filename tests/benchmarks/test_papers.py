@@ -56,14 +56,15 @@ def write_archive(file: Path) -> None:
                 some = [PAIRS[next(drawn) % len(PAIRS)] for _ in range(5)]
                 add(f"STS/{folder}/STS.input.{subset}.txt", [f"{a}\t{b}" for a, b, _ in some] + ["new one\tnew two"])
                 add(f"STS/{folder}/STS.gs.{subset}.txt", [str(score) for *_, score in some] + [""])
-        for number, (path, columns, header) in enumerate(hub.TABLES.values()):
-            lines = ["a header"] * header
-            for first, second, score in PAIRS[86 + 24 * number :][:24]:  # dev shares some with sts16
-                cells = ["x"] * 7
-                for column, value in zip(columns, (str(score), first, second), strict=True):
-                    cells[column] = value
-                lines.append("\t".join(cells))
-            add(path, lines)
+        shared = iter(range(86, 300, 24))  # dev shares some pairs with sts16
+        for split in ("train", "dev", "test"):
+            some = PAIRS[next(shared) :][:24]
+            lines = [f"genre\tfile\tyear\t{i}\t{score}\t{a}\t{b}" for i, (a, b, score) in enumerate(some)]
+            add(f"STS/STSBenchmark/sts-{split}.csv", lines)
+        for split in ("train", "trial", "test_annotated"):
+            some = PAIRS[next(shared) :][:24]
+            lines = [f"{i}\t{a}\t{b}\t{score}\tNEUTRAL" for i, (a, b, score) in enumerate(some)]
+            add(f"SICK/SICK_{split}.txt", ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tjudgment", *lines])
 
 
 def write_encoder(folder: Path, *, with_head: bool = False) -> None:

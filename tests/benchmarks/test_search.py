@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import hybrid, passages, retrieval
+from benchmarks import hybrid, passages, refusals, retrieval
 from benchmarks.records import records
 from benchmarks.studies import KEPT, Options, named_study
 from st_extras.adaptation.search_transforms import both_sides, queries_alone
@@ -149,3 +149,30 @@ def test_passages_are_those_of_hybrid_search(data, encoder, tmp_path, monkeypatc
         metrics = evaluator.compute_metrics(found.search(queries, 100))
         assert record["rows"][name]["ndcg@10"] == pytest.approx(100 * metrics["ndcg@k"][10], abs=0.01), name
     assert len({row["ndcg@10"] for row in record["rows"].values()}) > 4
+
+
+def test_refusals_are_those_of_hybrid_search(data, encoder, tmp_path, monkeypatch):
+    """Query by query, by the hits: the first one that is good, and those once the relevant documents are removed."""
+    monkeypatch.setattr(refusals, "load_encoder", lambda **_: encoder)
+    given = "minilm", {}, "med", data, tmp_path
+    record = refusals.score(*given, one_in=[3, 50], seeds=[0, 1])
+    assert refusals.score(*given, one_in=[3, 50], seeds=[0, 1]) == record  # from the file
+    task = load_retrieval(data / "retrieval" / "med")
+    search = HybridSearch(encoder, task.documents)
+    first = {key: hits[0] for key, hits in zip(task.queries, search.search([*task.queries.values()], 1), strict=True)}
+    good = [key for key, hit in first.items() if hit["corpus_id"] in task.relevant[key]]
+    left = {
+        key: search.search(query, 10, among=[one for one in search.ids if one not in task.relevant[key]])[0]
+        for key, query in task.queries.items()
+    }
+    assert (record["good"], record["queries"], record["documents"]) == (len(good), 9, 120)
+    for row, seeds in record["rows"].items():
+        score = "dense" if row.startswith("cosine") else "score"
+        for found in seeds:
+            kept = [first[key][score] >= found["bound"] for key in good]
+            refused = [all(hit[score] < found["bound"] for hit in hits) for hits in left.values()]
+            assert found["kept"] == pytest.approx(100 * np.mean(kept), abs=0.01)
+            assert found["refused"] == pytest.approx(100 * np.mean(refused), abs=0.01)
+    assert len({seeds[0]["bound"] for seeds in record["rows"].values()}) == 4
+    bounds = refusals.bounds(search, [1000], 0)
+    assert bounds["cosine, 1 in 1,000"] == pytest.approx(search.unrelated_similarity(1000), abs=0.02)

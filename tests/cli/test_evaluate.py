@@ -136,7 +136,7 @@ def test_one_file_of_judged_queries_beside_bm25(run, inputs):
     [
         ("query\tgrade\nsoup\t1", " or pid or id: it has query, grade"),
         ("soup\td7\t1", "must have a header, such as query and id, and rows below it, got no row."),
-        ("query\tid\nsoup\t", "the id of a document must be a text"),
+        ("query\tid\nsoup\t", "the id of a document is missing, got ''"),
         ("query\tid\tgrade\nsoup\td7\tmuch", "a grade must be a finite number"),
         ("query\tid\tgrade\nsoup\td7\t1\nsoup\td7\t2", "is judged twice"),
         ("query\tid\nsoup\td77", "judged.tsv: "),

@@ -20,8 +20,7 @@ from st_extras import adaptation
 from st_extras.adaptation import AdaptationOptions
 from st_extras.cli.objectives import LOSSES
 from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
-from st_extras.evaluation.geometry import MovedThreshold
-from st_extras.evaluation.unrelated_pairs import UnrelatedPairs
+from st_extras.evaluation.unrelated_pairs import TextComparison
 from st_extras.text.documents import Document
 from st_extras.text.frequency import FrequencyTable
 from tests.cli.commands import COMMANDS, options
@@ -39,6 +38,19 @@ class Model(NamedTuple):
     modules = list
     tokenizer = SimpleNamespace(mask_token="[MASK]")
     similarity_fn_name = "cosine"
+    model_card_data = SimpleNamespace()
+
+
+class Selecting:
+    """Equals a function that is true of the documents with these ids."""
+
+    def __init__(self, *ids: str) -> None:
+        self.ids = [*ids]
+
+    def __eq__(self, function: object) -> bool:
+        return callable(function) and [one.id for one in DOCUMENTS if function(one)] == self.ids
+
+    __hash__ = None
 
 
 class Own(nn.Module):
@@ -50,7 +62,7 @@ class Own(nn.Module):
 
 ENC = Model("enc", {})
 PROMPTED = Model("enc", {"query": "Q", "document": "D"})
-DOCUMENTS = [Document("a", "", "one"), Document("b", "", "two")]
+DOCUMENTS = [Document("a", "", "one", {"product": "card", "paid": True}), Document("b", "", "two", {"paid": True})]
 TABLE = FrequencyTable(["a", "b"], [1, 1])
 QUERIES = [f"query {i}" for i in range(20)]
 """Queries of a file: as many as the weight of BM25 is found from."""
@@ -59,7 +71,6 @@ TASK = RetrievalTask({"q": "one"}, {"d": "two"}, {"q": {"d": 1.0}})
 PAIRS = STSDataset("pairs", ["a", "b"], ["c", "d"], [0.0, 1.0], ["one", "two"])
 EVALUATOR = SimpleNamespace(primary_metric="sts12_spearman_cosine")
 TEXT = ["a sentence", "another"]
-SAMPLE = adaptation.run.Sample(["a"] * 50, 50)
 ROWS = [{"sentence": "a sentence", "masked": "a [MASK]", "phrase": "sentence"}]
 RUN = "--column body -o there --limit 600 --minutes 2.5 --batch-size 7 --seed 13 --overwrite --quiet"
 RUN_OPTIONS = AdaptationOptions(limit=600, minutes=2.5, batch_size=7, seed=13, overwrite=True, show_progress_bar=False)
@@ -174,22 +185,23 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "save": {"path": "i"},
         "search": {"queries": QUERIES},
     },
-    "search enc text.csv cat dog --top-k 3 --bm25-weight 0.5 --passages 30 --language english --json": {
+    "search enc text.csv cat dog --top-k 3 --bm25-weight 0.5 --passages 30 --language english --json"
+    " --where product=card --where paid=true": {
         "HybridSearch": {"bm25_weight": 0.5, "passages": 30, "language": "english", "queries": None},
-        "search": {"queries": ["cat", "dog"], "top_k": 3},
+        "search": {"queries": ["cat", "dog"], "top_k": 3, "among": Selecting("a")},
         "print_json": {},
     },
     "demo there --json": {"write_samples": {"folder": "there"}, "print_json": {}},
     "evaluate enc other --text text.csv --column body --prompt 'query: ' --before old --threshold 0.8 --quiet": {
         "stream_sentences": {"sources": ["text.csv"], "column": "body"},
-        "sample_texts": {"texts": TEXT},
-        "encode_pairs": {
+        "compare_texts": {
             "models": [(name, Model(name, {})) for name in ("old", "enc", "other")],
-            "texts": SAMPLE.texts,
+            "texts": TEXT,
+            "queries": None,
             "prompt": "query: ",
+            "threshold": 0.8,
             "show_progress_bar": False,
         },
-        "UnrelatedPairs.moved_thresholds": {"threshold": 0.8},
     },
     "evaluate enc --sts D --sets X --sets Y --setting wmean --quiet": {
         "load_sets": {"names": ["X", "Y"], "source": "D"},
@@ -207,7 +219,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "print_json": {},
     },
     "evaluate enc --retrieval F --judged J --baseline bm25 --language english --ranks r.tsv --index i": {
-        "load_judged": {"documents": "F", "judged": "J"},
+        "load_judged": {"source": "F", "judged": "J"},
         "compare_retrieval": {"baseline": "bm25", "language": "english", "index": "i"},
         "_write_ranks": {"file": "r.tsv"},
     },
@@ -296,11 +308,13 @@ def calls(run, monkeypatch):
     left: Any = functools.partial(adaptation.Adaptation, None, None, "Left unchanged: too few.", "", [], texts)
     on("st_extras.adaptation:adapt", left(details, 1.0))
     on("st_extras.adaptation:adapt_search", left(adaptation.SearchDetails(1, True), 1.0))
-    on("st_extras.adaptation.run:sample_texts", SAMPLE)
     on("st_extras.samples:write_samples", [Path("there/text.txt")])
     found = SimpleNamespace(model=ENC, bm25_weight=0.1, language=None, ids=["a", "b"])
-    found.search = calls.note("search", lambda queries, top_k: None, lambda queries, **_: [[] for _ in queries])
+    found.search = calls.note(
+        "search", lambda queries, top_k, among=None: None, lambda queries, **_: [[] for _ in queries]
+    )
     found.save = calls.note("save", lambda path: None, None)
+    found.unrelated_similarity = lambda: 0.5
     on("st_extras.search:HybridSearch", found)
     # evaluation
     scores = {"mean": 0.5, "ndcg@10": 0.5, "difference": 0.0, "low": 0.0, "high": 0.0}
@@ -322,11 +336,9 @@ def calls(run, monkeypatch):
         on(f"st_extras.evaluation{'.' if ':' in place else ':'}{place}", data)
     on("st_extras.cli.evaluate:_write_ranks")
     on(
-        "st_extras.evaluation.unrelated_pairs:encode_pairs",
-        lambda models, **_: UnrelatedPairs(["a"], {name: ["a"] for name, _ in models}),
+        "st_extras.evaluation:compare_texts",
+        lambda models, **_: TextComparison(1, 1, None, False, {name: {} for name, _ in models}, {}, {}, None),
     )
-    monkeypatch.setattr(UnrelatedPairs, "cosines", lambda self: {name: {} for name in self.embeddings})
-    on("st_extras.evaluation.unrelated_pairs:UnrelatedPairs.moved_thresholds", {"enc": MovedThreshold(0.8, 0.9, 1, 2)})
     return calls
 
 

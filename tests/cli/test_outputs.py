@@ -101,6 +101,7 @@ def test_every_argument_is_read_or_written_or_no_file():
     no_files = {
         *("query", "column", "query_column", "text_column", "label_column", "language", "prompt", "query_prompt"),
         *("document_prompt", "split", "sets", "dev_set", "strength", "objective", "set_", "trainer", "baseline"),
+        "where",
     }
     for name in COMMANDS:
         hints = types(name)

@@ -178,6 +178,19 @@ def test_the_index_is_used_again_for_its_encoder(run, folder, tmp_path, make_enc
     assert (code, "--passages must be 110" in " ".join(shown(err))) == (2, True), err
 
 
+def test_a_new_index_says_what_few_unrelated_documents_reach(run, inputs, folder, tmp_path):
+    """Once, if there are enough pairs, and only with an index."""
+    lines = [f"{number} {SENTENCES[number % len(SENTENCES)]}" for number in range(102)]
+    write(tmp_path / "many.txt", "\n".join(lines))
+    words = ("search", "ENC", tmp_path / "many.txt", "a cat", "--index", "many.parquet")
+    out = " ".join(shown(run(*words)[1]))
+    search = HybridSearch.open("many.parquet", load_encoder(inputs / "encoder", device="cpu"))
+    assert f"an unrelated document have a cosine above {search.unrelated_similarity():.3f}" in out
+    assert "unrelated" not in run(*words)[1]
+    assert "unrelated" not in run("search", "ENC", folder, "a cat", "--index", "few.parquet")[1]
+    assert "unrelated" not in run(*words[:4])[1]
+
+
 def test_the_language_stays_with_the_index(run, tmp_path):
     write(tmp_path / "mine.txt", "he runs a red shop\nthe mat is old\na cat\n")
     words = ("search", "ENC", tmp_path / "mine.txt", "running shops", "--bm25-weight", "5", "--json")

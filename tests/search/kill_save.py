@@ -2,8 +2,8 @@
 
     python -m tests.search.kill_save --kills 40
 
-Each time, a process saves two sets of documents by turns until it is killed at a random moment. What is there must
-open, be one of the two, and find what a new search of it finds.
+Each time, a process saves two sets of documents by turns until it is killed at a random moment of a save. What is there
+must open, be one of the two, and find what a new search of it finds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -26,7 +27,6 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from st_extras.samples.encoder import raw_encoder
 from st_extras.search import HybridSearch
 
-_LONGEST = 2.0  # seconds until a process is killed
 QUERIES = ["old cards", "new cards", "document 7"]
 
 
@@ -47,11 +47,11 @@ def documents_of(number: int) -> dict[str, str]:
     }
 
 
-def save_forever(path: Path, search: HybridSearch) -> None:
-    """Save two sets of documents by turns until killed."""
-    for step in itertools.count(1):
-        search.update(documents_of(step % 2))
-        search.save(path)
+def save_forever(path: Path, searches: Sequence[HybridSearch], started: int) -> None:
+    """Save two searches by turns until killed, and write a byte to ``started`` before each."""
+    for search in itertools.cycle(searches):
+        os.write(started, b"s")
+        search.save(path, overwrite=True)
 
 
 def check_kills(kills: int, folder: Path, seed: int = 0) -> Counter[str]:
@@ -63,15 +63,24 @@ def check_kills(kills: int, folder: Path, seed: int = 0) -> Counter[str]:
     torch.set_num_threads(1)  # a forked process has no other threads
     model, draw, found = quick_encoder(), random.Random(seed), Counter[str]()
     path = folder / "index.parquet"
-    expected = [HybridSearch(model, documents_of(number), bm25_weight=0.1).search(QUERIES) for number in (0, 1)]
-    HybridSearch(model, documents_of(0), bm25_weight=0.1).save(path)
+    searches = [HybridSearch(model, documents_of(number), bm25_weight=0.1) for number in (0, 1)]
+    expected = [search.search(QUERIES) for search in searches]
+    begin = time.perf_counter()
+    for search in searches:
+        search.save(path, overwrite=True)
+    seconds = time.perf_counter() - begin
     for _ in range(kills):
+        reading, started = os.pipe()
         child = os.fork()
         if not child:
-            save_forever(path, HybridSearch.open(path, model))
-        time.sleep(draw.random() * _LONGEST)
+            save_forever(path, searches[::-1], started)
+        for _ in range(draw.randint(1, 3)):
+            os.read(reading, 1)
+        time.sleep(draw.random() * seconds)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(reading)
+        os.close(started)
         unfinished = [file for file in folder.iterdir() if file != path]
         search = HybridSearch.open(path, model)
         documents = {document.id: document.text for document in search.documents}
