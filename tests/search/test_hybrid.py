@@ -227,7 +227,7 @@ def test_encoders_that_are_refused(still_encoder):
         ({"a": None}, r"documents\['a'\]: expected a sentence, got None"),
         ({"id": ["a"], "text": ["a cat"]}, r"documents\['id'\]: expected a sentence, got \['a'\]"),
         (DatasetDict({"train": Dataset.from_dict({"text": ["a"]})}), "a DatasetDict with the keys 'train': give one"),
-        (Dataset.from_dict({"id": ["a", None], "text": ["a cat", "b"]}), "row 1: the id of a document is missing, got None"),
+        (Dataset.from_dict({"id": ["a", None], "text": ["a cat", "b"]}), "row 1: the id of a document is missing"),
         (Dataset.from_dict({"id": [None, "a"], "text": ["a cat", "b"]}), "row 1: each document must have an id, in"),
         (pd.Series(["a cat", "b"], index=[7, 9]), r"documents .*, got a Series: give .*series\.to_dict\(\) by id"),
     ],
