@@ -275,7 +275,7 @@ class HybridSearch:
 
         Args:
             client: a ``qdrant_client.QdrantClient``, in memory or of a server (``pip install "st-extras[qdrant]"``).
-            name: of a new collection. If this is stopped before its end, delete what it left by
+            name: of a new collection. If this is stopped before its end, what it left is refused: delete it by
                 ``client.delete_collection``.
             **options: of ``client.create_collection``, such as ``replication_factor=2``.
 

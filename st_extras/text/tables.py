@@ -39,6 +39,8 @@ _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 _WHOLE = "whole file"  # beside the kinds of files, as an ending
+_KEY_OF_SEARCH = b"st_extras.search"  # in the metadata of a file that HybridSearch.save wrote
+_MADE_BY_SEARCH = ("id_is_number", "spans", "embeddings", "words", "counts")  # its columns beside those of documents
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
@@ -448,7 +450,10 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
     try:
         with ParquetFile(path, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
             names: list[str] = []
+            made = _MADE_BY_SEARCH if _KEY_OF_SEARCH in (file.metadata.metadata or {}) else ()
             for column in file.schema_arrow:
+                if column.name in made:
+                    continue
                 if column.name in names:
                     raise ValueError(f"{path}: its columns must have different names, got {column.name} twice.")
                 if not pyarrow.types.is_nested(column.type) or (with_lists and _holds_texts(column.type)):

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from st_extras.search import HybridSearch
 from st_extras.text import tables
 from st_extras.text.corpus import iterate_sentences, read_sentences, stream_sentences
 from st_extras.text.documents import Document, as_documents, read_documents, read_queries
@@ -344,6 +345,14 @@ def test_lists_of_categories_and_with_gaps_are_texts(tmp_path, caplog):
     lists = pa.ListArray.from_arrays([0, 2], pa.array(["lost", "stolen"]).dictionary_encode())
     pq.write_table(pa.table({"text": ["one"], "tags": lists, "gaps": [["a", None]]}), tmp_path / "a.parquet")
     assert read_documents(tmp_path)[0].metadata == {"tags": "lost, stolen", "gaps": "a"}
+    assert not caplog.messages
+
+
+def test_the_file_of_a_search_is_read_as_its_documents(still_encoder, tmp_path, caplog):
+    """What the search made of them is no metadata, such as a list of all their words."""
+    rows = [{"id": "a", "title": "Cards", "text": "a lost card", "product": "card"}, {"id": "b", "text": "a loan"}]
+    HybridSearch(still_encoder, rows, bm25_weight=0.1).save(tmp_path / "a.parquet")
+    assert read_documents(tmp_path / "a.parquet") == as_documents(rows)
     assert not caplog.messages
 
 
