@@ -33,8 +33,8 @@ def cosines_of_pairs(first: Tensor, second: Tensor) -> Floats:
     """
     found = [np.empty(0)]
     size = max(1, _BLOCK // max(1, first.size(1)))
-    for sides in zip(first.detach().split(size), second.detach().split(size), strict=True):
-        a, b = (side.cpu().double().numpy() for side in sides)
+    for start in range(0, len(first), size):
+        a, b = (side[start : start + size].detach().cpu().double().numpy() for side in (first, second))
         dot, aa, bb = (np.einsum("nd,nd->n", left, right) for left, right in ((a, b), (a, a), (b, b)))
         length = np.sqrt(aa * bb)  # sqrt(x * x) is x, so equal rows have the cosine x / x
         found.append(np.divide(dot, length, out=np.zeros_like(dot), where=length > 0))
@@ -53,7 +53,8 @@ def correlation(left: NDArray[Any], right: NDArray[Any]) -> Floats:
     left, right = (side - side.mean(axis=-1, keepdims=True) for side in (left, right))
     spread = np.sqrt((left * left).sum(axis=-1) * (right * right).sum(axis=-1))
     products = np.asarray((left * right).sum(axis=-1))
-    return np.divide(products, spread, out=np.full_like(products, np.nan), where=spread > 0)
+    found: Floats = np.divide(products, spread, out=np.full_like(products, np.nan), where=spread > 0)
+    return found
 
 
 def spearman(cosines: Any, scores: Any) -> Floats:
