@@ -134,7 +134,7 @@ def adapt(
         if isinstance(dev, LabeledTexts):  # candidates are not computed from the texts whose labels choose
             sample = dataclasses.replace(sample, texts=without_labeled(sample.texts, dev.texts))
         embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding")
-        corpus = usable_corpus(sample, embeddings, model.dtype)
+        corpus = usable_corpus(sample, embeddings, model.dtype or torch.float32)
         if strength is not None:
             max_general_loss = math.inf
         elif max_general_loss is None:

@@ -229,7 +229,7 @@ def why_poorly_read(model: SentenceTransformer, texts: Sequence[str]) -> str | N
     known = None
     if script and script != _LATIN and count > letters.total() / 2:
         least = 1 if script == _HAN else 2  # letters of a word
-        vocabulary = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        vocabulary = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         known = sum(_has_letters(tokenizer.convert_tokens_to_string([token]), script, least) for token in vocabulary)
         known = known if known < (_FEW_HAN if script == _HAN else _FEW_WORDS) else None
     if known is None and unknown < _MUCH_UNKNOWN:

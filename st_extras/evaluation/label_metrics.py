@@ -140,7 +140,7 @@ def nearest_labels(unit: Tensor, labels: Tensor, wanted: Tensor) -> Iterator[tup
         ``(rows, found)``: (B,) indices, and (B, K) labels of their neighbours, nearest first; K is the largest number
         that one of these rows wants, or that there is.
     """
-    different, place, counts = unit.unique(dim=0, return_inverse=True, return_counts=True)
+    different, place, counts = torch.unique(unit, dim=0, return_inverse=True, return_counts=True)
     twins = (counts[place] > 1).nonzero().squeeze(1)  # texts with an embedding that another one has as well
     order = wanted.argsort()  # rows that want about as many stand together
     order = order[wanted[order] > 0]

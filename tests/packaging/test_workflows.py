@@ -58,7 +58,9 @@ def test_the_citation_is_that_of_this_version_and_dev_brings_every_extra():
     assert citation["repository-code"] == PROJECT["urls"]["Repository"]
     every = re.fullmatch(r"st-extras\[(.*)\]", EXTRAS["dev"][0])
     assert every is not None
-    assert {*every[1].split(",")} >= EXTRAS.keys() - {"dev", "references"}, "that one brings numba and forty more, for one weekly test"
+    assert {*every[1].split(",")} >= EXTRAS.keys() - {"dev", "references"}, (
+        "that one brings numba and forty more, for one weekly test"
+    )
     assert {*PYPROJECT["build-system"]["requires"]} <= {*EXTRAS["dev"]}, "the tests build without a network"
 
 
