@@ -27,15 +27,17 @@ def draw_few_texts(found: Mapping[str, Mapping[int, list[float]]]) -> Any:
     from matplotlib import pyplot as plt
 
     figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
-    for (title, by_count), marker in zip(found.items(), "os^", strict=True):
-        means, lows, highs = zip(*(mean_interval(one) for one in by_count.values()), strict=True)
-        (line,) = ax.plot([*by_count], means, marker=marker, markersize=5, label=title)
-        ax.fill_between([*by_count], lows, highs, color=line.get_color(), alpha=0.2, linewidth=0)
+    for number, ((title, by_count), marker) in enumerate(zip(found.items(), "os^", strict=True)):
+        shown = {count: mean_interval(gains) for count, gains in by_count.items() if len(gains) > 1}
+        means, lows, highs = zip(*shown.values(), strict=True)
+        sides = [[mean - low for mean, low in zip(means, lows, strict=True)]]
+        sides.append([high - mean for mean, high in zip(means, highs, strict=True)])
+        places = [count * (0.96 + 0.04 * number) for count in shown]  # side by side
+        ax.errorbar(places, means, yerr=sides, marker=marker, markersize=5, capsize=3, label=title)
     ax.axhline(0, color="black", linewidth=1)
     ax.set_xscale("log")
-    counts = sorted({count for by_count in found.values() for count in by_count})
-    shown = [count for count in counts if count in (200, 500, 1000, 2000, 4000, 12_000)]
-    ax.set_xticks(shown, [f"{count:,}" for count in shown])
+    counts = sorted({count for by_count in found.values() for count, gains in by_count.items() if len(gains) > 1})
+    ax.set_xticks(counts, [f"{count:,}" for count in counts])
     ax.minorticks_off()
     ax.set_xlabel("texts without labels, all-MiniLM-L6-v2")
     ax.set_ylabel("points gained by adapt")

@@ -69,12 +69,17 @@ def dense(deviation: float) -> Callable[[int], Tensor]:
     return rows
 
 
+def dense_and_tied(seed: int) -> Tensor:
+    """Close together, and each of them several times."""
+    return dense(1e-6)(seed)[torch.randint(COUNT // 2, (COUNT,), generator=generator(seed))]
+
+
 def two(seed: int) -> Tensor:
     """Two different embeddings."""
     return scattered(seed)[torch.arange(COUNT) % 2]
 
 
-CLOUDS = {"random": scattered, "tied": tied, "two": two}
+CLOUDS = {"random": scattered, "tied": tied, "dense-and-tied": dense_and_tied, "two": two}
 CLOUDS |= {f"dense-{deviation:g}": dense(deviation) for deviation in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)}
 clouds = pytest.mark.parametrize("cloud", CLOUDS.values(), ids=CLOUDS)
 

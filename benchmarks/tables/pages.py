@@ -14,7 +14,7 @@ import tomllib
 
 from benchmarks.records import ROOT, records, studies
 from benchmarks.studies import CONFIGS, study_names
-from benchmarks.tables import cost, domains, front, papers, search, similarity, strength
+from benchmarks.tables import cost, deployment, domains, front, papers, search, similarity, strength
 from benchmarks.tables.render import Sentence, Table, Text, of_texts
 
 RECORDS_ALONE = {
@@ -51,6 +51,7 @@ TABLES: dict[str, Declared] = {
     "steps": cost.STEPS,
     "latency": cost.LATENCY,
     "adapted": domains.ADAPTED,
+    "deployment": deployment.forms_table,
     "trainings": domains.TRAININGS,
     "acceptance": domains.acceptance,
     "strengths": strength.strengths_table,

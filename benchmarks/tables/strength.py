@@ -111,7 +111,7 @@ def gains_by_count(encoder: str, domain: str) -> dict[int, list[float]]:
 
 
 def few_texts_table() -> Table:
-    """Return the table of gains by the number of texts: mean over domains and draws, and the lowest of them."""
+    """Return the table of gains by the number of texts: mean over all three domains and draws, and the lowest."""
     titles = {one: SHOWN.get(one, one) for one in ("minilm", "mpnet", "layers3", "layers3-cls")}
     rows: dict[str, dict[str, str]] = {}
     found = records("few_texts")
@@ -119,9 +119,10 @@ def few_texts_table() -> Table:
         row = rows.setdefault(f"{count:,}", {})
         for encoder, title in titles.items():
             cells = [one for one in found if (one["encoder"], _drawn(one)) == (encoder, count)]
-            if gains := [gained(one, by_default(one)) for one in cells]:
+            if len({one["domain"] for one in cells}) == 3:
+                gains = [gained(one, by_default(one)) for one in cells]
                 row[title] = f"{statistics.mean(gains):+.1f} ({min(gains):+.1f})"
-    return of_texts("texts", rows)
+    return of_texts("texts", {count: row for count, row in rows.items() if row})
 
 
 def _drawn(cell: Cell) -> int:

@@ -19,6 +19,7 @@ from st_extras.checks import check_iterable, shown
 from st_extras.evaluation.labeled_data import check_label
 from st_extras.evaluation.reporting import check_embeddings
 from st_extras.functional import row_blocks
+from st_extras.ranking import highest
 
 NEIGHBORS = 5
 """k of the vote among several neighbours."""
@@ -151,7 +152,8 @@ def nearest_labels(unit: Tensor, labels: Tensor, wanted: Tensor) -> Iterator[tup
             same = labels[rows].unsqueeze(1) == labels[twins]
             scores[:, twins] = torch.where(same, equal.nextafter(equal.new_tensor(-torch.inf)), equal)
         scores[torch.arange(len(rows)), rows] = -torch.inf
-        yield rows, labels[scores.topk(min(int(wanted[rows[-1]]), len(unit) - 1), dim=1).indices]
+        count = min(int(wanted[rows[-1]]), len(unit) - 1)
+        yield rows, labels[torch.from_numpy(highest(scores.numpy(), count))]  # topk takes equal ones in any order
 
 
 def v_measure(labels: NDArray[Any], numbers: NDArray[Any]) -> float:

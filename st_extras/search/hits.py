@@ -73,7 +73,7 @@ def make_hit(
     score: float,
     dense: float,
     bm25: float,
-    marked_words: Collection[str],
+    marked_words: frozenset[str],
     language: str | None,
 ) -> Hit:
     """Return a document as the hit of a query.

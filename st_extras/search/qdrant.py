@@ -672,7 +672,7 @@ def _requests(
     return requests
 
 
-def _hit(point: Any, query: Floats, bm25: float, words: Collection[str], language: str | None) -> Hit:
+def _hit(point: Any, query: Floats, bm25: float, words: frozenset[str], language: str | None) -> Hit:
     """Return a point that was found as the hit of a query, with the embedding (D,) and the words to mark."""
     document, spans = _document(point.payload)
     rows = np.array((point.vector or {}).get("dense", np.zeros((1, len(query)))), dtype=np.float32)

@@ -455,9 +455,7 @@ def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> 
                 if column.name in made:
                     continue
                 if column.name in names:
-                    raise ValueError(
-                        f"{path}: a table must name each column once, got {column.name} twice: rename one."
-                    )
+                    raise ValueError(f"{path}: its columns must have different names, got {column.name} twice.")
                 if not pyarrow.types.is_nested(column.type) or (with_lists and _holds_texts(column.type)):
                     names.append(column.name)
                 else:

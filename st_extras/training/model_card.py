@@ -63,7 +63,8 @@ class TrainedCard:
         self.card: Any = model.model_card_data
         self.evaluator = evaluator
         self.widget = list(self.card.widget), self.card.usage_examples
-        self.before = dict(self.card.eval_results_dict.get(evaluator, {}))
+        scores = self.card.eval_results_dict or {}
+        self.before = {} if evaluator is None else dict(scores.get(evaluator, {}))
         name_base_model(model)
         if self.card.model_name is None and self.card.base_model is not None:
             self.card.model_name = f"{self.card.base_model.rpartition('/')[2]} trained with {type(loss).__name__}"

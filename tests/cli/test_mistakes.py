@@ -1,5 +1,6 @@
 """What a command refuses by itself: one line that names the option, nothing made and nothing changed."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from st_extras.cli.objectives import loss_settings
-from tests.cli.commands import COMMANDS, options, types
+from tests.cli.commands import COMMANDS, command, options, types
 from tests.cli.conftest import shown
 
 MISTAKES = {
@@ -161,3 +162,23 @@ def test_files_are_checked_before_an_encoder_is_loaded(run, places, monkeypatch,
     monkeypatch.setattr("st_extras.modules.load", load)
     code, _, err = run(*(places.get(word, word) for word in shlex.split(line)))
     assert (code, FILES_FIRST[line] in shown(err)[-1]) == (2, True), err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_message_names_what_this_command_has(run, name):
+    """One wrong value each, for every option: it is named as the command line or Python has it."""
+    parameters = [option for command, option in options() if command == name]
+    known = {word for option in command(name).params for word in (option.name, option.name.upper(), *option.opts)}
+    for option in parameters:
+        for value in ("", "-1", "nan", "no-such\ud800thing", "none.xyz"):
+            spelled = max(option.opts, key=len)
+            words = (*COMMANDS[name], spelled) if option.is_flag else (*COMMANDS[name], spelled, value)
+            if option.is_flag or option.name in ("output", "quiet", "as_json"):
+                continue
+            code, _, err = run(*words, *([] if name in ("demo", "search", "evaluate") else ["--quiet"]))
+            line = shown(err)[-1] if code else ""
+            if code == 0:
+                continue
+            assert (code, "failed: " in line) == (2, False), (words, err)
+            named = re.findall(r"^Error: ([a-z]\w*|--[\w-]+) (?:must|needs|does not go)", line)
+            assert {*named} <= known, (words, line)

@@ -442,3 +442,10 @@ def test_words_that_share_a_column_count_together(still_encoder, client, monkeyp
     lengths = Counter(map(len, search_words(DOCUMENTS[4]["text"])))
     assert sorted(point.vector["bm25"].indices) == sorted(lengths)
     assert moved.search(QUERIES[0])[0]
+
+
+def test_a_single_character_finds_a_chinese_document(still_encoder, client):
+    search = HybridSearch(still_encoder, {"a": "我们搜索文档", "b": "the old river"}, bm25_weight=0.5)
+    moved = search.to_qdrant(client, "documents")
+    assert_same(moved.search(["文", "搜索"]), search.search(["文", "搜索"]))
+    assert moved.search("文")[0][0]["bm25"] > 0

@@ -88,6 +88,13 @@ def test_a_fault_names_its_line(tmp_path, content, message):
         read_documents(write(tmp_path / "a.jsonl", content))
 
 
+@pytest.mark.parametrize("big", [2**63, -(10**30)])
+def test_ids_beyond_64_bits_are_texts_in_files(tmp_path, big):
+    path = write(tmp_path / "a.jsonl", f'{{"_id": {big}, "text": "one"}}\n')
+    assert read_documents(path) == [Document(str(big), "", "one")]
+    assert read_queries(path) == {str(big): "one"}
+
+
 def test_texts_without_ids_are_numbered(tmp_path, caplog):
     assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [
         Document("0", "", "one"),
@@ -253,6 +260,8 @@ def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
         "in": {"a": 1},
     }
     path = write(tmp_path / "a.jsonl", json.dumps(row | {"nan": math.nan}) + "\n" + '{"_id": "b", "text": "two"}\n')
+    assert [*read_queries(path)] == ["a", "b"]
+    assert not caplog.messages, "queries have no metadata"
     first, second = read_documents(path)
     assert first.metadata == {"n": 2, "open": True, "tags": "x, y"}
     assert second.metadata == {}
@@ -328,7 +337,7 @@ def test_a_column_that_stands_twice_in_parquet_is_refused(tmp_path, twice):
     table = pa.Table.from_arrays([pa.array(["one"]), pa.array(["two"]), pa.array(["x"])], ["text", twice, "value"])
     pq.write_table(table, tmp_path / "a.parquet")
     for read in (read_documents, read_sentences):
-        with pytest.raises(ValueError, match=rf"a\.parquet: a table must name each column once, got {twice} twice"):
+        with pytest.raises(ValueError, match=rf"a\.parquet: its columns must have different names, got {twice} twice"):
             read(tmp_path / "a.parquet")
 
 
