@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from st_extras.evaluation import load_judged, load_labeled_texts, load_sts
@@ -157,12 +155,6 @@ def test_a_consecutive_index_goes_on_after_many_rows(tmp_path):
 def test_an_index_without_a_name_is_no_id(tmp_path):
     pd.DataFrame({"review": ["one", "two"]}, index=["x", "y"]).to_parquet(tmp_path / "a.parquet")
     assert texts_by_id(tmp_path / "a.parquet") == {"0": "one", "1": "two"}
-
-
-def test_a_parquet_file_names_each_column_once(tmp_path):
-    pq.write_table(pa.Table.from_arrays([pa.array(["one"])] * 2, ["text", "text"]), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a\.parquet: a table must name each column once, got text twice"):
-        read_sentences(tmp_path / "a.parquet")
 
 
 def test_columns_of_lists_are_not_read(tmp_path):
