@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from st_extras.checks import argument_called
 from st_extras.cli import options
 from st_extras.cli.console import print_json, print_line, print_table, shows_bars, threshold_line
 
@@ -87,7 +88,8 @@ def adapt(
         options.refuse_unread(context, "does not go with --labeled: choose by one of them", "dev", "dev_set")
         chooser = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
     elif dev is not None:
-        chooser = evaluation.load_sts(options.dev_name(dev_set, dev), dev)
+        with argument_called("--dev-set", "name"):
+            chooser = evaluation.load_sts(options.dev_name(dev_set, dev), dev)
     texts = stream_sentences(text, column=column)
 
     from st_extras import adaptation  # below: torch, which takes seconds

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from st_extras.checks import check_interval, counted
+from st_extras.checks import argument_called, check_interval, counted
 from st_extras.cli import options
 from st_extras.cli.console import one_line, print_json, print_line, print_table, shows_bars, threshold_line
 
@@ -311,7 +311,8 @@ def _read_pairs(context: typer.Context, source: str, names: Sequence[str] | None
     if not given and not as_json:
         print_line(f"No data given: seven STS sets of the hub are scored; {own}.", to_stderr=True)
     try:
-        return load_sets(names or ([options.name_of(source)] if Path(source).is_file() else SEVEN_STS), source)
+        with argument_called("--sets", "name"):
+            return load_sets(names or ([options.name_of(source)] if Path(source).is_file() else SEVEN_STS), source)
     except (OSError, ValueError) as error:
         if given:
             raise

@@ -72,7 +72,7 @@ def load_sts(name: str, source: str | PathLike[str] | None = None) -> STSDataset
     """
     check_instance("name", name, str)
     if not name.strip():
-        raise ValueError(f"name (--sets, --dev-set) must be that of a set, such as stsb_test, got {name!r}.")
+        raise ValueError(f"name must be that of a set, such as stsb_test, got {name!r}.")
     key = re.sub(r"[^a-z0-9]", "", name.lower())
     key = _ALIASES.get(key, key)
     is_file = source is not None and Path(source).is_file()

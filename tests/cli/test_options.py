@@ -278,6 +278,7 @@ def calls(run, monkeypatch):
     monkeypatch.setattr("st_extras.samples.graded_spearman", lambda model: 50.0)
     monkeypatch.setattr("st_extras.encoder_names.find_encoder", lambda name, **_: name)
     monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("datasets.are_progress_bars_disabled", lambda: False)  # whatever an earlier test left
     on("datasets:disable_progress_bars")
     for module in ("adapt", "adapt_search", "demo", "evaluate", "search", "train"):
         on(f"st_extras.cli.{module}:print_json")
