@@ -113,6 +113,19 @@ def test_with_labels(still_encoder, tmp_path, capfd):
         assert label in shown
 
 
+@pytest.mark.usefixtures("few_general_pairs")
+@pytest.mark.parametrize(("more", "points"), [("", (1.0, 2.0)), (" Ω42 Ω43", None)])
+def test_no_points_are_expected_on_texts_that_the_encoder_hardly_reads(
+    still_encoder, tmp_path, monkeypatch, caplog, more, points
+):
+    monkeypatch.setattr("st_extras.adaptation.domain.expected_points", lambda *_: (1.0, 2.0))
+    texts = [text + more for text in TEXTS[:200]]
+    found = adapt(still_encoder, texts, tmp_path / "out", **quiet(strength="gentle"))
+    assert found.details.expected_points == points
+    assert ("This encoder hardly reads the texts: 25% of their tokens are unknown" in caplog.text) == (points is None)
+    assert ("gain on such texts" in (tmp_path / "out" / "README.md").read_text()) == (points is not None)
+
+
 def test_a_run_that_its_minutes_cut_short_says_so_first(still_encoder, tmp_path, monkeypatch):
     """Each batch takes a second: of 1,200 texts in parts of 500, two parts begin within 60 % of 20 seconds."""
     clock = [0.0]

@@ -189,5 +189,11 @@ def test_an_encoder_that_hardly_reads_the_texts_is_known(caplog, words, texts, r
     assert caplog.messages == ([] if found is None else [found])
 
 
+def test_the_first_two_thousand_texts_show_whether_they_are_read():
+    model = with_vocabulary([])
+    assert warn_if_poorly_read(model, [*MIXED, *RUSSIAN * 249]) is not None
+    assert warn_if_poorly_read(model, [*MIXED * 250, *RUSSIAN * 500]) is None
+
+
 def test_what_has_no_tokenizer_is_not_asked():
     assert why_poorly_read(SentenceTransformer(modules=[nn.Identity()], device="cpu"), CHINESE) is None

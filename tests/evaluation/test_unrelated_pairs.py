@@ -9,9 +9,10 @@ from sentence_transformers.sentence_transformer.modules import Dense, Router
 from torch.nn.functional import normalize
 
 from st_extras.encoders.structure import has_search_routes
-from st_extras.evaluation import LabelFreeComparison
+from st_extras.evaluation import LabelFreeComparison, compare_texts, unrelated_pairs
 from st_extras.evaluation.geometry import moved_threshold, sorted_pairs, unrelated_cosines
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs, encode_pairs
+from st_extras.text.corpus import sampled_texts
 from tests.helpers import count_rows, draw
 
 
@@ -178,3 +179,31 @@ def test_the_label_free_score_is_that_of_each_other_encoder_beside_the_first():
     alone = [f"{chr(0x4E00 + 5 * i)}{chr(0x4E01 + 5 * i)}{chr(0x4E02 + 5 * i)}" for i in range(120)]
     with pytest.raises(ValueError, match=r"^20% of the texts must have a neighbour .*, got 0%\.$"):
         UnrelatedPairs(alone, embeddings).label_free_scores()
+
+
+def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, make_encoder, monkeypatch):
+    """Of any collection that can be read once, with the encoder's prompt or routes, in any place."""
+    monkeypatch.setattr(unrelated_pairs, "_SAMPLED", 60)
+    texts, queries = words(90), [f"the old {text}" for text in words(55)]
+    sample, _ = sampled_texts(texts, 60, 42, "text")
+    models = {"a": still_encoder, "b": make_encoder(dropout=0.0, seed=1)}
+    found = compare_texts(iter(models.items()), iter(texts), prompt="the ", threshold=0.5, show_progress_bar=False)
+    pairs = encode_pairs(models.items(), sample, prompt="the ")
+    assert (found.texts, found.read, found.queries, found.queries_made) == (60, 90, None, False)
+    assert {name: marks[100].cosine for name, marks in found.cosines.items()} == {
+        name: pytest.approx(marks[100][0], abs=1e-5) for name, marks in pairs.cosines().items()
+    }
+    assert {name: (one.before, one.pairs) for name, one in found.thresholds.items()} == {"b": (0.5, 60 * 59 / 2)}
+    models["b"] = routed
+    for given, asked in ((queries, 55), (None, 60)):
+        found = compare_texts(models.items(), texts, queries=given, show_progress_bar=False)
+        assert (found.queries, found.queries_made) == (asked, given is None)
+        assert (found.label_free, found.thresholds) == ({}, {})
+    for wrong, message in (
+        ({"threshold": 1.5}, "threshold must be"),
+        ({"prompt": "the "}, "prompt must be left out for an encoder with routes"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            compare_texts(models.items(), texts, show_progress_bar=False, **wrong)
+    with pytest.raises(ValueError, match="^threshold needs a second encoder"):
+        compare_texts([("a", still_encoder)], texts, threshold=0.5)

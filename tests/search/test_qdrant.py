@@ -449,3 +449,46 @@ def test_a_single_character_finds_a_chinese_document(still_encoder, client):
     moved = search.to_qdrant(client, "documents")
     assert_same(moved.search(["文", "搜索"]), search.search(["文", "搜索"]))
     assert moved.search("文")[0][0]["bm25"] > 0
+
+
+def test_every_query_of_several_requests_has_its_own_hits(still_encoder, client, monkeypatch):
+    monkeypatch.setattr(qdrant, "_QUERIES", 2)
+    search = HybridSearch(still_encoder, DOCUMENTS[:40], bm25_weight=0.05)
+    assert_same(search.to_qdrant(client, "documents").search(QUERIES), search.search(QUERIES))
+
+
+def test_exact_is_asked_of_the_server(still_encoder, client, monkeypatch):
+    """The local mode has no index, so that only the request shows it."""
+    moved = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "documents")
+    query, asked = QdrantClient.query_batch_points, []
+
+    def recorded(self, name, requests):
+        asked.extend(
+            first.params is not None and first.params.exact
+            for request in requests
+            for outer in request.prefetch
+            for first in outer.prefetch or [outer]
+        )
+        return query(self, name, requests)
+
+    monkeypatch.setattr(QdrantClient, "query_batch_points", recorded)
+    for exact in (False, True):
+        asked.clear()
+        moved.search("old river", exact=exact)
+        assert asked
+        assert {*asked} == {exact}
+
+
+def test_what_the_encoder_does_not_read_is_warned_of(still_encoder, client, caplog):
+    """As by the search in memory: when it is made, and when documents come."""
+    search = HybridSearch(still_encoder, {"a": "a cat"}, bm25_weight=0.05, passages=None)
+    moved = search.to_qdrant(client, "documents")
+    for change in (
+        lambda documents: HybridSearch(still_encoder, documents, bm25_weight=0.05, passages=None),
+        search.add,
+        moved.add,
+    ):
+        caplog.clear()
+        change({f"u{i}": f"Ω{i} cat" for i in range(8)} | {"long": LONG[0]})
+        assert caplog.text.count("This encoder hardly reads the texts") == 1
+        assert caplog.text.count("1 of 9 documents are longer than the 16 tokens") == 1
