@@ -55,7 +55,7 @@ from st_extras.search.hits import (
 from st_extras.search.parquet_file import check_search_file, read_state, resolved, stored_version, write_state
 from st_extras.search.state import SearchState, Weight, WeightRule, WeightSource, new_version
 from st_extras.text.corpus import is_blank
-from st_extras.text.documents import Document, as_documents
+from st_extras.text.documents import Document, as_documents, same_metadata
 from st_extras.text.term_weights import (
     BM25,
     BM25_SHARE,
@@ -563,8 +563,9 @@ class HybridSearch:
         there = {document.id for document in staying}
         new = [i for i, one in enumerate(change.given) if one.id not in there and not is_blank(one.full_text)]
         counts = UpdateCounts(encoded=len(new), kept=len(there), dropped=len(kept) - len(there))
+        same = all(same_metadata(one.metadata, other.metadata) for one, other in zip(staying, earlier, strict=True))
         after = state
-        if new or counts.dropped or staying != earlier:
+        if new or counts.dropped or not same:
             passages, embeddings = self._encode_new(state, kept, new, change)
             after = state.changed(kept, staying, [change.given[i] for i in new], passages, embeddings)
         return self._weighted(after, change.rule), counts

@@ -188,6 +188,29 @@ def test_a_change_of_metadata_encodes_nothing_and_is_kept(search, path):
 # --- saving ---
 
 
+NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (1, True),
+        (False, 0),
+        ("2024-05-01", date(2024, 5, 1)),
+        (NOON, NOON.astimezone(timezone(timedelta(hours=2)))),
+        (date(2024, 5, 1), NOON),
+    ],
+)
+def test_a_change_of_metadata_that_equality_does_not_see_is_kept(still_encoder, before, after):
+    search = HybridSearch(still_encoder, [{"id": 1, "text": "a cat", "field": before}], bm25_weight=0.1)
+    for value in (after, after):
+        version = search._state.version
+        search.add([{"id": 1, "text": "a cat", "field": value}])
+        found = search.documents[0].metadata["field"]
+        assert (type(found), str(found)) == (type(after), str(after))
+    assert search._state.version == version, "nothing changed the second time"
+
+
 def test_a_change_is_in_memory_until_it_is_saved(search, path):
     opened = HybridSearch.open(path, search.model)
     more = {"new": "a cat that nobody knew", 7: "the rain", "d3": "another text"}
