@@ -55,7 +55,7 @@ from st_extras.search.hits import (
 from st_extras.search.parquet_file import check_search_file, read_state, resolved, stored_version, write_state
 from st_extras.search.state import SearchState, Weight, WeightRule, WeightSource, new_version
 from st_extras.text.corpus import is_blank
-from st_extras.text.documents import Document, as_documents
+from st_extras.text.documents import Document, as_documents, same_metadata
 from st_extras.text.term_weights import (
     BM25,
     BM25_SHARE,
@@ -174,6 +174,7 @@ class HybridSearch:
         self._encoder = SearchEncoder(model, batch_size)
         self._file: tuple[Path, str] | None = None  # that was opened or saved last, and the version that it then had
         self._replacing = threading.Lock()  # held for a moment, while one state takes the place of another
+        self._saving = threading.Lock()  # held while the file is written, or read again
 
     @classmethod
     def open(cls, path: str | PathLike[str], model: SentenceTransformer, *, batch_size: int = 64) -> HybridSearch:
@@ -214,12 +215,13 @@ class HybridSearch:
             OSError: if it cannot be written.
         """
         target, overwrite = check_search_file(path), check_bool("overwrite", overwrite)
-        state = self._state
-        if self._check_replaceable(target, state, overwrite=overwrite) != state.version:
-            with whole_file(target) as partial:
-                write_state(partial, state)
-                self._check_replaceable(target, state, overwrite=overwrite)  # another process may have been faster
-        self._file = target, state.version
+        with self._saving:
+            state = self._state
+            if self._check_replaceable(target, state, overwrite=overwrite) != state.version:
+                with whole_file(target) as partial:
+                    write_state(partial, state)
+                    self._check_replaceable(target, state, overwrite=overwrite)  # another process may have been faster
+            self._file = target, state.version
 
     def _check_replaceable(self, target: Path, state: SearchState, *, overwrite: bool) -> str | None:
         """Return the version that a file holds, None if there is none, if the state may take its place.
@@ -250,23 +252,24 @@ class HybridSearch:
                 and not saved: the earlier documents stay.
             OSError: if the file cannot be read.
         """
-        if self._file is None:
-            raise ValueError("reload needs a file: HybridSearch.open opens one, search.save writes one.")
-        path, version = self._file
-        if stored_version(path) == version:
-            return False
-        before = self._state
-        state = before if before.version != version else read_state(path)
-        with self._replacing:
-            if state is before or self._state is not before:
-                raise ValueError(
-                    f"the search must have no changes that {str(path)!r} lacks, got some, which reload would lose: "
-                    "save it to another file, or open this one again."
-                )
-            self._encoder.check_similarity(state.similarity)
-            check_same_encoder(state.encoder, before.encoder)
-            self._state, self._file = state, (path, state.version)
-        return True
+        with self._saving:
+            if self._file is None:
+                raise ValueError("reload needs a file: HybridSearch.open opens one, search.save writes one.")
+            path, version = self._file
+            if stored_version(path) == version:
+                return False
+            before = self._state
+            state = before if before.version != version else read_state(path)
+            with self._replacing:
+                if state is before or self._state is not before:
+                    raise ValueError(
+                        f"the search must have no changes that {str(path)!r} lacks, got some, which reload would lose: "
+                        "save it to another file, or open this one again."
+                    )
+                self._encoder.check_similarity(state.similarity)
+                check_same_encoder(state.encoder, before.encoder)
+                self._state, self._file = state, (path, state.version)
+            return True
 
     def to_qdrant(self, client: QdrantClient, name: str, **options: Any) -> QdrantSearch:
         """Make a Qdrant collection of the documents, which encodes none of them, and return the search of it.
@@ -297,7 +300,7 @@ class HybridSearch:
             bm25_weight=state.weight.value,
             mean_length=float(lengths.mean()) if len(lengths) else 0.0,
         )
-        embeddings = np.split(state.embeddings.whole(), state.passages.first[1:-1])
+        embeddings = np.split(state.embeddings.whole(), state.passages.first[1:-1]) if state.documents else []
         spans = _spans_in_texts(state)
         return make_collection(client, name, self._encoder, settings, state.documents, spans, embeddings, **options)
 
@@ -307,10 +310,10 @@ class HybridSearch:
         return f"HybridSearch({counts}, bm25_weight={state.weight.value:.4g})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_replacing": None}  # a copy changes in its own memory; it may be saved to the same file
+        return {**vars(self), "_replacing": None, "_saving": None}  # a copy may be saved to the same file
 
     def __setstate__(self, attributes: dict[str, Any]) -> None:
-        vars(self).update(attributes, _replacing=threading.Lock())
+        vars(self).update(attributes, _replacing=threading.Lock(), _saving=threading.Lock())
 
     @property
     def documents(self) -> list[Document]:
@@ -441,10 +444,12 @@ class HybridSearch:
             one_in: more refuses more queries, and more good hits.
 
         Raises:
-            ValueError: if there are fewer than ten times as many pairs, or no query.
+            ValueError: if the search holds no documents, or there are fewer than ten times as many pairs, or no query.
         """
         one_in = check_count("one_in", one_in, 1)
         state = self._state
+        if not state.documents:
+            raise ValueError("the search must hold documents, got none.")
         self._encoder.check_similarity(state.similarity)
         texts = [document.full_text for document in state.documents]
         queries = [*state.rule.queries] or queries_from_documents(texts)
@@ -509,8 +514,9 @@ class HybridSearch:
 
         Args:
             documents: all of them, as for the class: those to keep, too.
-            queries: to find the weight anew from. None: see ``bm25_weight`` of the class.
-            bm25_weight: another weight. None: see the class.
+            queries: to find the weight anew from.
+            bm25_weight: another weight. Neither: the rule stays; a given weight is kept, a found one is found again as
+                the class says.
             embeddings: (N, D) of all documents, as for the class: from now on, documents stay whole. If they were cut
                 until now, all are replaced.
             show_progress_bar: show how many passages are encoded.
@@ -563,8 +569,9 @@ class HybridSearch:
         there = {document.id for document in staying}
         new = [i for i, one in enumerate(change.given) if one.id not in there and not is_blank(one.full_text)]
         counts = UpdateCounts(encoded=len(new), kept=len(there), dropped=len(kept) - len(there))
+        same = all(same_metadata(one.metadata, other.metadata) for one, other in zip(staying, earlier, strict=True))
         after = state
-        if new or counts.dropped or staying != earlier:
+        if new or counts.dropped or not same:
             passages, embeddings = self._encode_new(state, kept, new, change)
             after = state.changed(kept, staying, [change.given[i] for i in new], passages, embeddings)
         return self._weighted(after, change.rule), counts

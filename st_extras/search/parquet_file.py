@@ -56,7 +56,7 @@ class _Summed:
 
 
 def write_state(path: Path, state: SearchState) -> None:
-    """Write a state to a file, some documents at a time."""
+    """Write a state to a file, some documents at a time, and wait until it has reached the disk."""
     metadata = _metadata_columns(state.documents)
     about = {
         "version": state.version,
@@ -85,6 +85,8 @@ def write_state(path: Path, state: SearchState) -> None:
                 writer.write_table(_table(state, slice(first, first + _ROWS), vocabulary, metadata))
             content = json.dumps(about)
             writer.add_key_value_metadata({_ABOUT: content, _CHECKSUM: str(crc32(content.encode(), file.checksum))})
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _table(
@@ -232,7 +234,10 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, parquet.ParquetFile]]:
             with parquet.ParquetFile(stream) as file:
                 if _ABOUT not in (file.metadata.metadata or {}):
                     found = "a table that another program wrote"
+                    raise KeyError(_ABOUT)
                 yield stream, file
+        except (MemoryError, ImportError):  # no fault of the file
+            raise
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise

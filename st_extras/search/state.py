@@ -21,7 +21,7 @@ from st_extras.text.term_weights import BM25, BM25_SHARE, WordCounts
 WeightSource = Literal["given", "queries", "documents"]
 
 _BLOCK = 4096  # passages whose embeddings are copied together when one of them goes
-_MAKING_BM25 = threading.Lock()
+_MAKING_BM25 = threading.Lock()  # one at a time in the process
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,10 @@ class EmbeddingBlocks:
 
     @classmethod
     def of(cls, parts: Iterable[Floats], dimension: int) -> EmbeddingBlocks:
-        """Return the blocks of embeddings (M, D) that come in parts; large parts are not copied."""
+        """Return the blocks of embeddings (M, D) that come in parts; large parts are not copied.
+
+        Such a part stays in memory as a whole until each of its blocks has been changed or is gone.
+        """
         blocks: list[_Block] = []
         for part in parts:
             for first in range(0, len(part), _BLOCK):

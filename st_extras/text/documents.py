@@ -324,6 +324,24 @@ def _as_scalar(value: Any, where: str) -> Scalar | None:
     return float(value) if isinstance(value, Real | Decimal) else None
 
 
+def same_metadata(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
+    """Return whether two documents have the same metadata, also in what "==" does not see: True is not 1.
+
+    A moment in another zone is another one. But 1 is 1.0, as in a column of numbers, such as that of a file.
+    """
+
+    def exact(metadata: Mapping[str, Scalar]) -> dict[str, tuple[type, Scalar]]:
+        return {
+            name: (
+                float if isinstance(value, int) and not isinstance(value, bool) else type(value),
+                value.isoformat() if isinstance(value, date) else value,  # a datetime is a date, too
+            )
+            for name, value in metadata.items()
+        }
+
+    return exact(one) == exact(other)
+
+
 def check_id(value: Any, where: str, kind: str) -> int | str:
     """Return an id as the user gave it; numpy's strings and whole numbers as Python's.
 

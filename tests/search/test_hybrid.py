@@ -394,3 +394,14 @@ def test_the_similarity_of_unrelated_pairs_takes_a_sample_of_documents(still_enc
     monkeypatch.setattr(hybrid, "_SAMPLED", 40)
     assert search.unrelated_similarity(10) == pytest.approx(expected, abs=0.1)
     assert search.unrelated_similarity(10) != expected
+
+
+def test_a_search_without_documents_has_no_unrelated_similarity_but_a_collection(search):
+    search.remove(search.ids)
+    with pytest.raises(ValueError, match=r"^the search must hold documents, got none"):
+        search.unrelated_similarity()
+    client = pytest.importorskip("qdrant_client").QdrantClient(":memory:")
+    moved = search.to_qdrant(client, "documents")
+    assert moved.search("a cat") == [[]]
+    moved.add({"new": "a cat"})
+    assert [hit["corpus_id"] for hit in moved.search("a cat")[0]] == ["new"]

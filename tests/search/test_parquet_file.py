@@ -6,7 +6,8 @@ import os
 import pickle
 import sqlite3
 import threading
-from contextlib import closing
+import time
+from contextlib import closing, contextmanager
 from datetime import date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -188,6 +189,29 @@ def test_a_change_of_metadata_encodes_nothing_and_is_kept(search, path):
 # --- saving ---
 
 
+NOON = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (1, True),
+        (False, 0),
+        ("2024-05-01", date(2024, 5, 1)),
+        (NOON, NOON.astimezone(timezone(timedelta(hours=2)))),
+        (date(2024, 5, 1), NOON),
+    ],
+)
+def test_a_change_of_metadata_that_equality_does_not_see_is_kept(still_encoder, before, after):
+    search = HybridSearch(still_encoder, [{"id": 1, "text": "a cat", "field": before}], bm25_weight=0.1)
+    for value in (after, after):
+        version = search._state.version
+        search.add([{"id": 1, "text": "a cat", "field": value}])
+        found = search.documents[0].metadata["field"]
+        assert (type(found), str(found)) == (type(after), str(after))
+    assert search._state.version == version, "nothing changed the second time"
+
+
 def test_a_change_is_in_memory_until_it_is_saved(search, path):
     opened = HybridSearch.open(path, search.model)
     more = {"new": "a cat that nobody knew", 7: "the rain", "d3": "another text"}
@@ -254,6 +278,16 @@ def test_a_process_that_saves_meanwhile_is_not_undone(search, path, monkeypatch)
     with pytest.raises(ValueError, match="which has been changed since it was opened or saved"):
         search.save(path)
     assert [file.name for file in path.parent.iterdir()] == ["index.parquet"]
+    assert HybridSearch.open(path, search.model).ids == [*BEFORE, "other"]
+
+
+def test_a_process_that_saves_while_the_disk_writes_is_not_undone(search, path, monkeypatch):
+    other = HybridSearch.open(path, search.model)
+    other.add({"other": "a cat"})
+    search.remove(["d1"])
+    monkeypatch.setattr(os, "fsync", lambda _: (monkeypatch.undo(), other.save(path)))
+    with pytest.raises(ValueError, match="which has been changed since it was opened or saved"):
+        search.save(path)
     assert HybridSearch.open(path, search.model).ids == [*BEFORE, "other"]
 
 
@@ -413,6 +447,46 @@ def test_threads_see_one_state_each(search, path):
     assert HybridSearch.open(path, search.model).documents == search.documents
 
 
+def test_two_threads_that_save_leave_the_later_state(search, path, monkeypatch):
+    begun, saved, write = threading.Event(), threading.Event(), hybrid.write_state
+
+    def slow(*given):
+        write(*given)
+        monkeypatch.undo()
+        begun.set()
+        saved.wait(1)
+
+    monkeypatch.setattr(hybrid, "write_state", slow)
+    search.add({"first": "a cat"})
+    thread = threading.Thread(target=search.save, args=(path,))
+    thread.start()
+    assert begun.wait(60)
+    search.add({"second": "a dog"})
+    search.save(path)
+    saved.set()
+    thread.join()
+    assert HybridSearch.open(path, search.model).ids == search.ids == [*BEFORE, "first", "second"]
+
+
+def test_a_thread_may_reload_while_another_saves(search, path, monkeypatch):
+    moved, whole_file = threading.Event(), hybrid.whole_file
+
+    @contextmanager
+    def slow(target):
+        with whole_file(target) as partial:
+            yield partial
+        moved.set()
+        time.sleep(0.3)
+
+    monkeypatch.setattr(hybrid, "whole_file", slow)
+    search.add({"new": "a cat"})
+    thread = threading.Thread(target=search.save, args=(path,))
+    thread.start()
+    assert moved.wait(60)
+    assert search.reload() is False
+    thread.join()
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda search: pickle.loads(pickle.dumps(search))])
 def test_a_copy_changes_alone_and_may_be_saved_to_the_same_file(search, path, copied):
     other = copied(search)
@@ -556,6 +630,16 @@ def test_a_damaged_file_is_refused_by_name_or_is_whole(search, path):
     assert all(one.startswith(("path must be a file that Hyb", "model must be the encoder")) for one in refused)
     path.write_bytes(whole)
     assert_same(HybridSearch.open(path, search.model), search)
+
+
+@pytest.mark.parametrize("error", [pa.ArrowMemoryError("malloc failed"), ImportError("no snowballstemmer")])
+def test_what_is_no_fault_of_the_file_is_not_blamed_on_it(search, path, monkeypatch, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(parquet_file, "_read", fails)
+    with pytest.raises(type(error), match=str(error)):
+        HybridSearch.open(path, search.model)
 
 
 def test_another_encoder_is_refused(search, path, make_encoder):
