@@ -1,8 +1,8 @@
 """How well the cosines of pairs order them: Spearman's correlation with gold scores, wherever it is taken.
 
 The metric of ``STSEvaluator`` and ``adapt``, its interval and RepAL's search of weights share these functions: cosines
-are computed in float64 from the embeddings as they come, and only equal cosines are tied, as in
-``scipy.stats.spearmanr``.
+are computed in float64 from the embeddings as they come. Only equal cosines are tied, as in ``scipy.stats.spearmanr``,
+but all are where they lie within 1e-9 of each other.
 """
 
 from __future__ import annotations

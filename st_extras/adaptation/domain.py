@@ -1,7 +1,7 @@
 """``adapt``: refine an encoder for the text of a domain without labels, or leave it unchanged.
 
 Sample texts, encode them, compute candidates from them, score each by cross-fitting (each text by the candidate as
-computed without it), choose one, save it as computed from all texts.
+computed without it, with fewer texts, so somewhat weaker), choose one, save it as computed from all texts.
 
 The candidates are linear transforms, those of Locality Preserving Projections, in strengths from slight to whitening:
 see :class:`LinearTransform`. One may be chosen if it is better than the base model, by
@@ -85,8 +85,9 @@ def adapt(
 
     Candidates are linear transforms after the encoder, computed from its embeddings of the texts: directions on which a
     text and its nearest neighbours (by embeddings and words together) agree are kept, the others shrunk. What is saved
-    is computed from all texts; for its score, each candidate is computed again without the texts that it is scored on.
-    A transform of D x D numbers is saved as a stock ``Dense`` module. To search a collection, use :func:`adapt_search`.
+    is computed from all texts; for its score, each candidate is computed again without the texts that it is scored on,
+    with fewer texts, so somewhat weaker. A transform of D x D numbers is saved as a stock ``Dense`` module. To search a
+    collection, use :func:`adapt_search`.
 
     Args:
         model: the encoder. It is not changed.
@@ -168,12 +169,12 @@ def adapt(
                 citation=CITATIONS["he2003locality"],
             )
             texts, before = corpus.texts[:MOST], corpus.embeddings[:MOST]
-            unseen, folds = candidate.cross_fitted(before), len(candidate.by_fold)
+            as_scored, folds = candidate.cross_fitted(before), len(candidate.by_fold)
             after = candidate.transform.apply(before)
             details = dataclasses.replace(
                 details,
                 expected_points=points,
-                changed=write_neighbors(run.folder, texts, before, unseen, folds=folds, seed=run.options.seed),
+                changed=write_neighbors(run.folder, texts, before, as_scored, folds=folds, seed=run.options.seed),
                 unrelated_before=unrelated_cosines(before),
                 unrelated_after=unrelated_cosines(after),
                 threshold=None if threshold is None else moved_threshold(threshold, before, after),
@@ -321,7 +322,8 @@ class Candidate:
 
     Attributes:
         transform: computed from all texts: what is saved.
-        by_fold: the same without the texts of each fold in turn, for the score of these texts; empty: labels score.
+        by_fold: the same without the texts of each fold in turn, for the score of these texts: with fewer texts, so
+            somewhat weaker. Empty where a development set scores.
     """
 
     transform: Affine

@@ -17,7 +17,7 @@ from st_extras.text.term_weights import character_tfidf
 FEWEST = 100
 """Fewer texts are too few to compare on."""
 MOST = 2000
-"""A comparison holds the similarities of all pairs of texts: 16 MB each for 2,000."""
+"""A comparison holds the similarities of all pairs of texts: for 2,000, 32 MB each of embeddings, 16 MB of grams."""
 LEAST_CONFIRMED = 0.2
 """The share of the texts that must have a confirmed neighbour for the score to be used."""
 _NEAREST, _CONFIRMED, _OVERLAPPING = 10, 20, 5
@@ -33,7 +33,7 @@ class LabelFreeScore:
         low: lower end of the 95 % interval of ``gain`` over the texts (bootstrap).
         high: its upper end.
         confirmed: change of the mean average precision, in [-1, 1], with which a text finds its confirmed neighbours.
-        word_overlap: the same for the 5 texts that share most of its words.
+        word_overlap: the same for the 5 texts that share most of its character 3- to 5-grams, by TF-IDF.
         coherence: change of the mean share of nearest neighbours that a text and its nearest neighbours have in common.
     """
 
@@ -52,7 +52,7 @@ class LabelFreeComparison:
 
     * *confirmed*: how early it finds its confirmed neighbours, those that are among its 20 nearest both by the base
       model and by TF-IDF of character 3- to 5-grams, two views that err in different ways (average precision);
-    * *word overlap*: how early it finds the 5 texts that are nearest by TF-IDF (average precision);
+    * *word overlap*: how early it finds the 5 texts that are nearest by that TF-IDF (average precision);
     * *coherence*: the share of its 10 nearest neighbours that each of these has among its own, which is high in a space
       with clear groups.
 
@@ -96,9 +96,9 @@ class LabelFreeComparison:
         if len(unit) != len(self.texts):
             raise ValueError(f"base must be one for each of the {len(self.texts)} texts, got {len(unit)}.")
         parts, remaining = unit.tensor_split(folds), iter(self.texts)
-        self._relevant = [_relevant(list(islice(remaining, len(part))), part) for part in parts]
+        self._relevant = [_relevant_texts(list(islice(remaining, len(part))), part) for part in parts]
         self.confirmed_share = min(float(confirmed.any(dim=1).double().mean()) for confirmed, _ in self._relevant)
-        self._base = self._measures(unit)
+        self._base = self._measures_of_all(unit)
 
     def compare(self, embeddings: Tensor) -> LabelFreeScore:
         """Return the score of (N, D') embeddings of the same texts.
@@ -109,31 +109,31 @@ class LabelFreeComparison:
         Raises:
             ValueError: if an embedding is zero, not finite or quantised, or their number differs.
         """
-        unit = check_embeddings("embeddings", embeddings).to(self._base.device)
+        unit = check_embeddings("embeddings", embeddings)
         if len(unit) != len(self.texts):
             raise ValueError(f"embeddings must be one for each of the {len(self.texts)} texts, got {len(unit)}.")
-        changes = self._measures(unit) - self._base  # (N, 3)
-        per_text = (changes @ changes.new_tensor([0.5, 0.5, 1.0])).cpu().numpy()
+        changes = self._measures_of_all(unit) - self._base  # (N, 3)
+        per_text = (changes @ changes.new_tensor([0.5, 0.5, 1.0])).numpy()
         low, high = bootstrap_interval(per_text, seed=self.seed)
         confirmed, word_overlap, coherence = changes.mean(dim=0).tolist()
         return LabelFreeScore(float(per_text.mean()), low, high, confirmed, word_overlap, coherence)
 
-    def _measures(self, unit: Tensor) -> Tensor:
+    def _measures_of_all(self, unit: Tensor) -> Tensor:
         """Return (N, 3): confirmed, word overlap and coherence of each text within its fold, higher is better."""
         parts = unit.tensor_split(len(self._relevant))
         return torch.cat([_measures(*of_fold) for of_fold in zip(parts, self._relevant, strict=True)])
 
 
-def _relevant(texts: Sequence[str], unit: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (n, n) bool twice: which texts are a text's confirmed neighbours, and which share most of its words."""
-    words = _word_similarities(texts).to(unit.device)
-    shared = words > 0
-    confirmed = _nearest(words, _CONFIRMED) & shared & _nearest(_cosines(unit), _CONFIRMED)
-    return confirmed, _nearest(words, _OVERLAPPING) & shared
+def _relevant_texts(texts: Sequence[str], unit: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (n, n) bool twice: which texts are a text's confirmed neighbours, and which share most of its grams."""
+    grams = _gram_similarities(texts)
+    shared = grams > 0
+    confirmed = _nearest(grams, _CONFIRMED) & shared & _nearest(_cosines(unit), _CONFIRMED)
+    return confirmed, _nearest(grams, _OVERLAPPING) & shared
 
 
 def _measures(unit: Tensor, relevant: tuple[Tensor, Tensor]) -> Tensor:
-    """Return (n, 3) measures of n texts by their unit rows (n, D) and what :func:`_relevant` returned for them."""
+    """Return (n, 3) measures of n texts by their unit rows (n, D) and what :func:`_relevant_texts` returned."""
     cosines = _cosines(unit)
     order = cosines.argsort(dim=1, descending=True, stable=True)[:, :-1]  # without the text itself
     hits = [one.gather(1, order) for one in relevant]  # (n, n - 1) each
@@ -152,7 +152,10 @@ def _nearest(similarities: Tensor, count: int) -> Tensor:
     return torch.zeros_like(similarities, dtype=torch.bool).scatter_(1, similarities.topk(count).indices, True)
 
 
-def _word_similarities(texts: Sequence[str]) -> Tensor:
-    """Return TF-IDF cosines (N, N) of the texts; -inf of a text with itself, 0 if two share nothing."""
+def _gram_similarities(texts: Sequence[str]) -> Tensor:
+    """Return cosines (N, N) of the texts by TF-IDF of character 3- to 5-grams.
+
+    -inf of a text with itself, 0 if two share nothing.
+    """
     rows = character_tfidf(texts)
     return torch.from_numpy((rows @ rows.T).toarray()).fill_diagonal_(-torch.inf)

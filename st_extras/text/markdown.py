@@ -26,7 +26,10 @@ _FENCED = re.compile(  # YAML or TOML, after blank lines
     r"(?:[ \t]*\n)*(---|\+\+\+)[ \t]*(\n(?:.*?\n)??)(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL
 )
 _BRACES = re.compile(r"\s*(\{[ \t]*\n.*?^\})[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)  # JSON that is malformed
-_NAME_FIRST = re.compile(r"""(?:\#\n)*\n(?![ \t]*\n)(?:[ \t]*(?:\#.*)?\n)*["']?\w[^\n:]*:(?:\s|\Z)""")
+_NAME_FIRST = re.compile(  # a block of YAML that begins with a field, after comments, and not with text
+    r"""(?:\#\n)*\n(?![ \t]*\n)(?:[ \t]*(?:\#.*)?\n)*["']?\w[^\n:]*:(?:\s|\Z)"""
+)
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+\S", re.MULTILINE)
 _ONE_LINE = re.compile(  # a value that ends on its line: in quotes or brackets, they are closed
     r"""^([\w-][\w -]*:)[ \t]+((?:[^\s"'|>\[{#]|(["']).*\3|\[.*\]|\{.*\}).*?)[ \t]*$""", re.MULTILINE
 )
@@ -63,8 +66,9 @@ class _FrontMatterError(ValueError):
 def parse_markdown(content: str) -> Page:
     """Return what a Markdown file holds.
 
-    Front matter is, at the beginning, YAML between two lines ``---``, TOML between two lines ``+++``, or a JSON object
-    that ends its line. A colon in a value of YAML needs no quotes. Front matter that cannot be read is left out.
+    Front matter is, at the beginning, YAML between two lines ``---``, TOML between two lines ``+++`` (a line
+    ``...`` closes both, too), or a JSON object that ends its line. A colon in a value of YAML needs no quotes. Front
+    matter that cannot be read is left out. Headings alone between two rules are text.
     """
     content = content.replace("\r\n", "\n").replace("\r", "\n")
     fields, body, fault = _read_front_matter(content)
@@ -77,8 +81,10 @@ def parse_markdown(content: str) -> Page:
 
 
 def _as_text(value: Any) -> str:
-    """Return an id or a title as text; "" if it is none."""
-    return "" if value is None or isinstance(value, bool | list | dict) else str(value)
+    """Return an id or a title as text; "" if it is none, such as a list or a node of YAML."""
+    if isinstance(value, bool):
+        return json.dumps(value)  # as JSON and TOML write it
+    return str(value) if isinstance(value, str | int | float) else ""
 
 
 # --- front matter ---
@@ -161,8 +167,8 @@ def _parse_yaml(lines: str) -> dict[str, Any] | None:
             mark = getattr(error, "problem_mark", None)
             reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
             raise _FrontMatterError(f"line {mark.line + 1}: {reason}" if mark else reason) from None
-    if node is None:
-        return {}
+    if node is None:  # nothing but blank lines and comments, of which a heading is one
+        return None if _HEADING.search(lines) else {}
     if not isinstance(node, yaml.MappingNode):
         return None
     fields = {}
@@ -209,9 +215,9 @@ def _block_parser() -> MarkdownIt:
 
 
 def _split_heading(text: str) -> tuple[str, str]:
-    """Return the first heading on one line, "" without one, and the text without it.
+    """Return the first heading that stands on a single line, "" without one, and the text without it.
 
-    Headings of quotes, lists, comments and code do not count.
+    Others are passed over, and those of quotes, lists, comments and code.
     """
     lines = text.split("\n")
     for part in (lines[:_FIRST_LINES], lines)[: 1 + (len(lines) > _FIRST_LINES)]:

@@ -66,13 +66,17 @@ def title_and_text(path):
         ("---\ntitle:\n---\n# Cards\nabout", "Cards", "about"),
         ("---\ntitle: 'null'\n---\n# Cards\nabout", "null", "# Cards\nabout"),
         ("---\ntitle: [a]\n---\n# Cards\nabout", "Cards", "about"),
+        ("---\ntitle: [[a]]\n---\n# Cards\nabout", "Cards", "about"),
+        ("---\ntitle:\n  en: Lost\n---\n# Cards\nabout", "Cards", "about"),
+        ("---\ntitle: True\n---\nabout", "True", "about"),
         ("---\ntitle: Cards\n---\n", "Cards", ""),
         ("---\ntitle: Cards\n---", "Cards", ""),
         ("---\ntitle: Cards\n---\na\n\n---\n\nb\n\n---\n", "Cards", "a\n\n---\n\nb\n\n---"),
         ("---\ntitle: Cards\nnote: |\n  a\n  ---\n  b\n---\nabout", "Cards", "about"),
         ("---\n---\nabout", "", "about"),
         ("---\n\n---\nabout", "", "about"),
-        ("---\n# only a comment\n---\nabout", "", "about"),
+        ("---\n#only a comment\n---\nabout", "", "about"),
+        ("---\n# a comment\ntags: [a]\n---\nabout", "", "about"),
         ("---\ntitle: Cards\ndate: 2024-13-45\ntime: 2024-01-01T10:00:00+02:00\n---\nabout", "Cards", "about"),
         ("---\ntitle: Cards\nsecret: !vault x\n? [a, b]\n: c\n---\nabout", "Cards", "about"),
         ("---\nbase: &base {a: 1}\ntitle: Cards\n<<: *base\n---\nabout", "Cards", "about"),
@@ -105,6 +109,8 @@ def title_and_text(path):
         ("\n    # code\n", "", "# code"),
         # no front matter: text
         ("---\njust a rule\n---\nabout", "just a rule", "---\nabout"),
+        ("---\n# Welcome\n---\nabout", "Welcome", "---\n---\nabout"),
+        ("\n---\n\n  ## Welcome\n# Again\n---\nabout", "Welcome", "---\n\n# Again\n---\nabout"),
         ("---\n\nPlease note: this\n\n- is: [not\n\n---\n", "", "---\n\nPlease note: this\n\n- is: [not\n\n---"),
         ("---\ntitle: never closed\n", "", "---\ntitle: never closed"),
         ("text\n\n---\ntitle: late\n\n---\n", "", "text\n\n---\ntitle: late\n\n---"),
@@ -196,6 +202,8 @@ def test_the_files_whose_front_matter_cannot_be_read_are_counted(tmp_path, caplo
         ("", None),
         ('"  "', None),
         ("[a]", None),
+        ("[[a]]", None),
+        ("{a: b}", None),
         ("null", None),
         ("~", None),
         ("'null'", "null"),
@@ -212,6 +220,7 @@ def test_the_id_of_the_front_matter_is_text_else_the_path_is(tmp_path, id, wante
     ("front", "wanted"),
     [
         ('{"id": 7}', "7"), ('{"id": null}', None), ('{"ID": "e-42"}', "e-42"), ('{"id": [1]}', None),
+        ('{"id": {"a": 1}}', None), ('{"id": true}', "true"), ("+++\nid = true\n+++", "true"),
         ("+++\nid = 7\n+++", "7"), ('+++\nid = "007"\n+++', "007"), ("+++\nid = 2020-01-01\n+++", "2020-01-01"),
     ],
 )  # fmt: skip
@@ -291,5 +300,5 @@ def test_fields_of_toml_and_json_are_metadata_and_nested_ones_are_named_once(tmp
 
 def test_values_of_yaml_that_grow_are_not_unfolded(tmp_path):
     lists = "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in itertools.pairwise("abcdefghijklmnop"))
-    path = write(tmp_path / "a.md", f"---\na: &a [x]\n{lists}product: card\n---\nabout\n")
-    assert read_documents(path)[0].metadata == {"a": "x", "product": "card"}
+    path = write(tmp_path / "a.md", f"---\na: &a [x]\n{lists}product: card\ntitle: *f\nid: *f\n---\nabout\n")
+    assert read_documents(path) == [Document(str(path), "", "about", {"a": "x", "product": "card"})]
