@@ -158,13 +158,8 @@ class QdrantSearch:
         self.client, self.name, self.model = _check_client(client), _check_name(name), model
         self._encoder = SearchEncoder(model, batch_size)
         self._fingerprint = self._encoder.fingerprint()
+        self._word_rules = ""  # that were compared
         self._settings = self._read_settings()
-        if self._settings.word_rules != word_rules(self._settings.language):
-            logger.warning(
-                "The collection %r has its words from another version of nltk or st_extras: BM25 may miss some until "
-                "HybridSearch.to_qdrant makes it anew.",
-                name,
-            )
 
     def __repr__(self) -> str:
         return f"QdrantSearch({self.name!r}, bm25_weight={self.bm25_weight:.4g})"
@@ -351,10 +346,19 @@ class QdrantSearch:
         Raises:
             ValueError: if it is not there, or not one of this encoder.
         """
-        self._settings = read_settings(self.client, self.name)
-        self._encoder.check_similarity(self._settings.similarity)
-        check_same_encoder(self._settings.encoder, self._fingerprint)
-        return self._settings
+        settings = read_settings(self.client, self.name)
+        self._encoder.check_similarity(settings.similarity)
+        check_same_encoder(settings.encoder, self._fingerprint)
+        if settings.word_rules != self._word_rules:
+            self._word_rules = settings.word_rules
+            if settings.word_rules != word_rules(settings.language):
+                logger.warning(
+                    "The collection %r has its words from another version of nltk or st_extras: BM25 may miss some "
+                    "until HybridSearch.to_qdrant makes it anew.",
+                    self.name,
+                )
+        self._settings = settings
+        return settings
 
 
 def make_collection(

@@ -450,6 +450,7 @@ def test_a_collection_that_is_made_anew_while_open(still_encoder, make_encoder, 
         with pytest.raises(ValueError, match=r"got another .embeddings of 8 dimensions here and 16 there"):
             change()
     assert client.count("first").count == 5
+    assert (first.bm25_weight, first.passages) == (0.05, live.passages)
 
 
 def test_words_made_by_other_rules_are_warned_of(still_encoder, client, monkeypatch, caplog):
@@ -459,6 +460,20 @@ def test_words_made_by_other_rules_are_warned_of(still_encoder, client, monkeypa
     with caplog.at_level(logging.WARNING):
         QdrantSearch(client, "documents", still_encoder)
     assert "its words from another version of nltk or st_extras" in caplog.text
+
+
+def test_words_of_a_collection_that_is_made_anew_while_open(still_encoder, client, monkeypatch, caplog):
+    search = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05)
+    moved = search.to_qdrant(client, "documents")
+    client.delete_collection("documents")
+    with monkeypatch.context() as patch:
+        patch.setattr("st_extras.search.hybrid.word_rules", lambda language: "others")
+        search.to_qdrant(client, "documents")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        moved.search("cat")
+        moved.search("river")
+    assert caplog.text.count("its words from another version of nltk or st_extras") == 1
 
 
 def test_a_local_folder_is_opened_again(still_encoder, tmp_path):
