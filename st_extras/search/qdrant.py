@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -43,7 +43,7 @@ from st_extras.search.hits import (
     words_to_mark,
 )
 from st_extras.text.corpus import is_blank
-from st_extras.text.documents import Document, Scalar, as_documents
+from st_extras.text.documents import Document, Scalar, as_documents, same_metadata
 from st_extras.text.term_weights import check_language, length_norm, search_words, word_rules
 from st_extras.text.words import Span
 
@@ -57,6 +57,7 @@ _DOCUMENT = "_document"  # the key of a payload that holds a document's id, titl
 _MOST_NUMBERS = 2**20  # a multivector of Qdrant has fewer, all its rows together
 _MOST_BYTES = 5_000_000  # of a request, about: servers refuse 32 MiB
 _BYTES_OF_NUMBER = 22  # as JSON writes it
+_BYTES_OF_CHANGE = 400  # of a document's metadata, beside the metadata
 _DOCUMENTS = 256  # that are encoded and written at a time
 _QUERIES = 16  # of a request
 _RESTORE: dict[str, Any] = {"date": date.fromisoformat, "datetime": datetime.fromisoformat}
@@ -157,13 +158,8 @@ class QdrantSearch:
         self.client, self.name, self.model = _check_client(client), _check_name(name), model
         self._encoder = SearchEncoder(model, batch_size)
         self._fingerprint = self._encoder.fingerprint()
+        self._word_rules = ""  # that were compared
         self._settings = self._read_settings()
-        if self._settings.word_rules != word_rules(self._settings.language):
-            logger.warning(
-                "The collection %r has its words from another version of nltk or st_extras: BM25 may miss some until "
-                "HybridSearch.to_qdrant makes it anew.",
-                name,
-            )
 
     def __repr__(self) -> str:
         return f"QdrantSearch({self.name!r}, bm25_weight={self.bm25_weight:.4g})"
@@ -240,7 +236,9 @@ class QdrantSearch:
 
         Metadata replaces that of the same id, which encodes nothing. A document without text removes the one of its id.
         256 documents at a time are encoded and written: a call that is stopped has added some, and the same call again
-        adds the rest. Of several processes that add one document, the last one counts.
+        adds the rest. Of several processes that add one document, the last one counts. But one that
+        changes metadata alone leaves the text that another wrote, and raises an OSError if another removed the document
+        meanwhile.
 
         Args:
             documents: as for :class:`HybridSearch`, with an id for each.
@@ -269,8 +267,6 @@ class QdrantSearch:
 
     def _add_block(self, documents: Sequence[Document], settings: CollectionSettings) -> tuple[int, int]:
         """Add some documents; return how many were encoded, and how many earlier ones are gone or changed."""
-        from qdrant_client import models
-
         earlier = self._documents([document.id for document in documents])
         blank = [document for document in documents if is_blank(document.full_text)]
         new = [
@@ -284,7 +280,7 @@ class QdrantSearch:
             for document in documents
             if document.id in earlier
             and has_same_text(document, earlier[document.id][0])
-            and document.metadata != earlier[document.id][0].metadata
+            and not same_metadata(document.metadata, earlier[document.id][0].metadata)
         ]
         if new:
             texts = [document.full_text for document in new]
@@ -301,15 +297,9 @@ class QdrantSearch:
             embeddings = self._encoder.embed("document", passages.texts(texts))
             _upload(self.client, self.name, new, spans, np.split(embeddings, parts), settings)
         with _errors_of(self.name):
-            if relabelled:
-                operations = [
-                    models.OverwritePayloadOperation(
-                        overwrite_payload=models.SetPayload(
-                            payload=_payload(document, earlier[document.id][1]), points=[point_id(document.id)]
-                        )
-                    )
-                    for document in relabelled
-                ]
+            changes = (_new_metadata(document, earlier[document.id][0]) for document in relabelled)
+            for batch in _batches(changes):
+                operations = [operation for pair in batch for operation in pair]
                 self.client.batch_update_points(self.name, operations, wait=True)
         gone = [document.id for document in blank if document.id in earlier]
         self._delete(gone)
@@ -356,10 +346,19 @@ class QdrantSearch:
         Raises:
             ValueError: if it is not there, or not one of this encoder.
         """
-        self._settings = read_settings(self.client, self.name)
-        self._encoder.check_similarity(self._settings.similarity)
-        check_same_encoder(self._settings.encoder, self._fingerprint)
-        return self._settings
+        settings = read_settings(self.client, self.name)
+        self._encoder.check_similarity(settings.similarity)
+        check_same_encoder(settings.encoder, self._fingerprint)
+        if settings.word_rules != self._word_rules:
+            self._word_rules = settings.word_rules
+            if settings.word_rules != word_rules(settings.language):
+                logger.warning(
+                    "The collection %r has its words from another version of nltk or st_extras: BM25 may miss some "
+                    "until HybridSearch.to_qdrant makes it anew.",
+                    self.name,
+                )
+        self._settings = settings
+        return settings
 
 
 def make_collection(
@@ -426,18 +425,34 @@ def _upload(
     settings: CollectionSettings,
 ) -> None:
     """Write documents with the places of their passages in their texts, and the embeddings (P, D) of these."""
+    points = (
+        (
+            _point(document, places, rows, settings),
+            rows.size * _BYTES_OF_NUMBER + 4 * len(document.full_text) + _bytes_of(document.metadata),
+        )
+        for document, places, rows in zip(documents, spans, embeddings, strict=True)
+    )
+    with _errors_of(name):
+        for batch in _batches(points):
+            client.upload_points(name, batch, batch_size=len(batch), wait=True)
+
+
+def _batches(sized: Iterable[tuple[Any, int]]) -> Iterator[list[Any]]:
+    """Yield things that are given with their bytes in lists for a request each, of one thing at least."""
     batch: list[Any] = []
     size = 0
-    with _errors_of(name):
-        for document, places, rows in zip(documents, spans, embeddings, strict=True):
-            bytes_of_point = rows.size * _BYTES_OF_NUMBER + 4 * len(document.full_text)
-            if batch and size + bytes_of_point > _MOST_BYTES:
-                client.upload_points(name, batch, batch_size=len(batch), wait=True)
-                batch, size = [], 0
-            batch.append(_point(document, places, rows, settings))
-            size += bytes_of_point
-        if batch:
-            client.upload_points(name, batch, batch_size=len(batch), wait=True)
+    for thing, bytes_of_thing in sized:
+        if batch and size + bytes_of_thing > _MOST_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(thing)
+        size += bytes_of_thing
+    if batch:
+        yield batch
+
+
+def _bytes_of(metadata: Mapping[str, Scalar]) -> int:
+    return 4 * sum(len(field) + len(str(value)) for field, value in metadata.items())
 
 
 def read_settings(client: QdrantClient, name: str) -> CollectionSettings:
@@ -499,7 +514,7 @@ def _errors_of(name: str) -> Iterator[None]:
 
     try:
         yield
-    except (ApiException, QdrantException, RpcError) as error:
+    except (ApiException, QdrantException, RpcError, KeyError) as error:  # the last of local mode: no such point
         words = " ".join(str(error).split())
         raise OSError(
             f"Qdrant must do what it is asked for the collection {name!r}, got {type(error).__name__}: {words}"
@@ -573,6 +588,24 @@ def _point(document: Document, spans: list[Span], embeddings: Floats, settings: 
         values = [count / (count + norm) for count in counts.values()]
         vectors["bm25"] = models.SparseVector(indices=[*counts], values=values)
     return models.PointStruct(id=point_id(document.id), vector=vectors, payload=_payload(document, spans))
+
+
+def _new_metadata(document: Document, earlier: Document) -> tuple[list[models.SetPayloadOperation], int]:
+    """Return what changes the metadata of a document in Qdrant, and its bytes.
+
+    The text, the passages and the vectors stay as they are, since another process may have changed them together.
+    """
+    from qdrant_client import models
+
+    payload = _payload(document, [])
+    dates = {"dates": payload.pop(_DOCUMENT)["dates"]}
+    metadata = {**dict.fromkeys(earlier.metadata), **payload}  # Qdrant removes what is None
+    point = [point_id(document.id)]
+    operations = [
+        models.SetPayloadOperation(set_payload=models.SetPayload(payload=dates, key=_DOCUMENT, points=point)),
+        models.SetPayloadOperation(set_payload=models.SetPayload(payload=metadata, points=point)),
+    ]
+    return operations, _bytes_of(metadata) + _bytes_of(dates["dates"]) + _BYTES_OF_CHANGE
 
 
 def _payload(document: Document, spans: list[Span]) -> dict[str, Any]:

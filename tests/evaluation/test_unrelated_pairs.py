@@ -205,5 +205,5 @@ def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, ma
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             compare_texts(models.items(), texts, show_progress_bar=False, **wrong)
-    with pytest.raises(ValueError, match="^threshold needs a second encoder"):
+    with pytest.raises(ValueError, match=r"^threshold needs a second encoder"):
         compare_texts([("a", still_encoder)], texts, threshold=0.5)

@@ -109,6 +109,64 @@ def test_what_a_change_encodes(still_encoder, client):
     assert moved.search("new document", 1)[0][0]["corpus_id"] == "new"
 
 
+def meanwhile(monkeypatch, what):
+    """Call a function once, after the next reading of what a collection has of some documents."""
+    read = QdrantSearch._documents
+
+    def patched(self, ids):
+        found = read(self, ids)
+        monkeypatch.setattr(QdrantSearch, "_documents", read)
+        what()
+        return found
+
+    monkeypatch.setattr(QdrantSearch, "_documents", patched)
+
+
+def test_new_metadata_leaves_a_text_that_another_wrote_meanwhile(still_encoder, client, monkeypatch):
+    """A text that does not belong to its vectors would never be seen: the same text again encodes nothing."""
+    moved = HybridSearch(still_encoder, DOCUMENTS[:9], bm25_weight=0.05, passages=8).to_qdrant(client, "documents")
+    other = QdrantSearch(client, "documents", still_encoder)
+    short = {**DOCUMENTS[1], "text": "the old river", "day": date(2025, 3, 1)}
+    long = {**DOCUMENTS[2], "text": LONG[0]}
+    relabelled = [{**row, "year": 1900, "kind": "old"} for row in DOCUMENTS[1:3]]
+    meanwhile(monkeypatch, lambda: other.add([short, long]))
+    assert moved.add(relabelled).encoded == 0
+    hits = {hit["corpus_id"]: hit for hit in moved.search("the old river")[0]}
+    assert hits[short["id"]]["text"] == short["text"]
+    assert (hits[short["id"]]["metadata"]["year"], hits[short["id"]]["metadata"]["kind"]) == (1900, "old")
+    assert moved.add(relabelled).encoded == 2
+    expected = HybridSearch(still_encoder, [*relabelled, DOCUMENTS[0], *DOCUMENTS[3:9]], bm25_weight=0.05, passages=8)
+    assert_same(moved.search(QUERIES), expected.search(QUERIES))
+
+
+def test_metadata_of_a_document_that_another_removed_meanwhile(still_encoder, client, monkeypatch):
+    moved = HybridSearch(still_encoder, DOCUMENTS[:9], bm25_weight=0.05).to_qdrant(client, "documents")
+    rows = [{**DOCUMENTS[1], "year": 1900}]
+    meanwhile(monkeypatch, lambda: moved.remove([DOCUMENTS[1]["id"]]))
+    with pytest.raises(OSError, match="the collection 'documents', got KeyError: '"):
+        moved.add(rows)
+    assert moved.add(rows).encoded == 1
+
+
+def test_metadata_becomes_what_was_given(still_encoder, client):
+    """Fields that are gone go, whatever their names; kinds that "==" does not tell apart are written."""
+    winter, summer = (timezone(timedelta(hours=hours)) for hours in (1, 2))
+    moved = HybridSearch(still_encoder, DOCUMENTS[:9], bm25_weight=0.05).to_qdrant(client, "documents")
+    steps = [
+        {'due "date".x': "y", "a.b": 1, "day": date(2025, 3, 1), "flag": 1},
+        {"day": "2025-03-01", "flag": True},
+        {"day": datetime(2025, 3, 1, 12, tzinfo=winter), "flag": False},
+        {"day": datetime(2025, 3, 1, 13, tzinfo=summer), "flag": 0},
+        {},
+    ]
+    for metadata in steps:
+        assert moved.add({"x": {"text": "a text of its own", **metadata}}).kept == 9 + (metadata != steps[0])
+        found = moved.search("a text of its own", 20)[0]
+        got = next(hit["metadata"] for hit in found if hit["corpus_id"] == "x")
+        assert got == metadata
+        assert [*map(repr, got.values())] == [repr(metadata[field]) for field in got]
+
+
 def test_the_equation_after_changes_as_a_loop(still_encoder, client):
     """The mean length stays; all else is of the documents that are there."""
     first, later = DOCUMENTS[:40], DOCUMENTS[40:70]
@@ -276,6 +334,30 @@ def test_requests_stay_small(still_encoder, client, monkeypatch):
     assert all(size == 1 or sum(most[first : first + size]) <= 4000 for first, size in zip(starts, sizes, strict=False))
 
 
+def test_requests_of_metadata_stay_small(still_encoder, client, monkeypatch):
+    sizes, update, upload = [], QdrantClient.batch_update_points, QdrantClient.upload_points
+
+    def updated(self, name, operations, **options):
+        sizes.append(sum(len(operation.model_dump_json()) for operation in operations))
+        return update(self, name, operations, **options)
+
+    def uploaded(self, name, points, **options):
+        sizes.append(sum(len(json.dumps(point.payload)) for point in points))
+        return upload(self, name, points, **options)
+
+    monkeypatch.setattr(QdrantClient, "batch_update_points", updated)
+    monkeypatch.setattr(QdrantClient, "upload_points", uploaded)
+    monkeypatch.setattr(qdrant, "_MOST_BYTES", 20_000)
+    rows = [{**row, "notes": "n" * 2000} for row in DOCUMENTS[4:24]]
+    moved = HybridSearch(still_encoder, rows, bm25_weight=0.05).to_qdrant(client, "documents")
+    made = len(sizes)
+    moved.add([{**row, "notes": "m" * 2000} for row in rows])
+    assert made > 5
+    assert len(sizes) - made > 5
+    assert max(sizes) <= 20_000
+    assert {hit["metadata"]["notes"] for hit in moved.search("cat", 20)[0]} == {"m" * 2000}
+
+
 def test_documents_that_a_collection_cannot_hold(still_encoder, client, monkeypatch):
     search = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05, passages=8)
     moved = search.to_qdrant(client, "documents")
@@ -363,11 +445,12 @@ def test_a_collection_that_is_made_anew_while_open(still_encoder, make_encoder, 
     with pytest.raises(ValueError, match="got 'first', which does not exist"):
         first.search("river")
     smaller = make_encoder(dropout=0.0, hidden_size=8)
-    HybridSearch(smaller, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "first")
+    HybridSearch(smaller, DOCUMENTS[:5], bm25_weight=0.7, passages=8).to_qdrant(client, "first")
     for change in (lambda: first.search("river"), lambda: first.add({"x": "y"}), lambda: first.remove([1])):
         with pytest.raises(ValueError, match=r"got another .embeddings of 8 dimensions here and 16 there"):
             change()
     assert client.count("first").count == 5
+    assert (first.bm25_weight, first.passages) == (0.05, live.passages)
 
 
 def test_words_made_by_other_rules_are_warned_of(still_encoder, client, monkeypatch, caplog):
@@ -377,6 +460,20 @@ def test_words_made_by_other_rules_are_warned_of(still_encoder, client, monkeypa
     with caplog.at_level(logging.WARNING):
         QdrantSearch(client, "documents", still_encoder)
     assert "its words from another version of nltk or st_extras" in caplog.text
+
+
+def test_words_of_a_collection_that_is_made_anew_while_open(still_encoder, client, monkeypatch, caplog):
+    search = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05)
+    moved = search.to_qdrant(client, "documents")
+    client.delete_collection("documents")
+    with monkeypatch.context() as patch:
+        patch.setattr("st_extras.search.hybrid.word_rules", lambda language: "others")
+        search.to_qdrant(client, "documents")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        moved.search("cat")
+        moved.search("river")
+    assert caplog.text.count("its words from another version of nltk or st_extras") == 1
 
 
 def test_a_local_folder_is_opened_again(still_encoder, tmp_path):
