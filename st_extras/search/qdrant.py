@@ -600,7 +600,7 @@ def _new_metadata(document: Document, earlier: Document) -> tuple[list[models.Se
     payload = _payload(document, [])
     dates = {"dates": payload.pop(_DOCUMENT)["dates"]}
     metadata = {**dict.fromkeys(earlier.metadata), **payload}  # Qdrant removes what is None
-    point = [point_id(document.id)]
+    point: list[models.ExtendedPointId] = [point_id(document.id)]
     operations = [
         models.SetPayloadOperation(set_payload=models.SetPayload(payload=dates, key=_DOCUMENT, points=point)),
         models.SetPayloadOperation(set_payload=models.SetPayload(payload=metadata, points=point)),
