@@ -236,9 +236,8 @@ class QdrantSearch:
 
         Metadata replaces that of the same id, which encodes nothing. A document without text removes the one of its id.
         256 documents at a time are encoded and written: a call that is stopped has added some, and the same call again
-        adds the rest. Of several processes that add one document, the last one counts. But one that
-        changes metadata alone leaves the text that another wrote, and raises an OSError if another removed the document
-        meanwhile.
+        adds the rest. Of several processes that add one document, the last one counts. But one that changes
+        metadata alone leaves the text that another wrote, and raises an OSError if another removed it meanwhile.
 
         Args:
             documents: as for :class:`HybridSearch`, with an id for each.
