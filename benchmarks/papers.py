@@ -8,6 +8,7 @@ shape with random weights. Cells run as in every study that trains (``benchmarks
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -66,7 +67,7 @@ def run(study: dict[str, Any], options: Options) -> None:
     if processes() > 1 and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     chinese = study["name"].endswith("_zh")
-    wanted_cells(study, options)
+    wanted_cells(study, options)  # for its errors alone, before an encoder or a record is looked for
     check_records(study, options)
     downloads = hub.check_encoder(study["encoder"]["path"])
     left = [cell for cell in wanted_cells(study, options) if not has_cell(study, *cell, options)]
@@ -96,8 +97,13 @@ def run(study: dict[str, Any], options: Options) -> None:
 
 
 def own_folders(options: Options, encoder: str) -> dict[str, Path]:
-    """Return the folders of another encoder than the study's: for its records, unless one is named, and its weights."""
-    name = re.sub(r"[^\w.-]+", "_", encoder.rstrip("/").removeprefix("/"))
+    """Return the folders of another encoder than the study's: for its records, unless one is named, and its weights.
+
+    Each encoder has its own: what can be read of the name may be that of another one, the digest is not.
+    """
+    encoder = encoder.rstrip("/")
+    readable = re.sub(r"[^\w.-]+", "_", encoder)[-60:].strip("._-")
+    name = f"{readable or 'encoder'}-{hashlib.sha256(encoder.encode()).hexdigest()[:8]}"
     root = options.root / "encoders" / name if options.root == RESULTS else options.root
     return {"root": root, "work": options.work / name}
 
@@ -153,9 +159,11 @@ def with_frequencies(study: dict[str, Any], data: Path) -> dict[str, Any]:
     """Return the study with counts of the training text where the folder has none of this encoder's tokenizer."""
     file = data / study["training"].get("frequencies", "")
     tokenizer = AutoTokenizer.from_pretrained(find_encoder(study["encoder"]["path"]))
+    fits = file.is_file()
     try:
-        fits = file.is_file() and read_counts(file, tokenizer) is not None
-    except ValueError:
+        if fits:
+            read_counts(file, tokenizer)
+    except ValueError:  # of another tokenizer
         fits = False
     return study if fits else study | {"training": study["training"] | {"frequencies": COUNTED}}
 
@@ -248,7 +256,7 @@ def timed_costs(study: dict[str, Any], methods: Sequence[str], data: Path) -> di
                 costs[name] = Cost(other_seconds=passes * SCORED * encoding)
                 continue
             method = without_downloads(method, path)
-            parts = ("loss", "options", "base", "encoder", "batch_size", "guide")
+            parts = ("loss", "options", "base", "encoder", "batch_size", "guide", "masking", "rows")
             key = json.dumps([method.get(part) for part in parts])
             if key not in known:
                 known[key] = timed_step(study["encoder"] | method.get("encoder", {}) | {"path": path}, method)
@@ -328,7 +336,7 @@ def timed_step(encoder: dict[str, Any], method: dict[str, Any]) -> Cost:
     while len(seconds) <= STEPS and (len(seconds) < 2 or sum(seconds) < PATIENCE):  # the first one warms up
         batch = [list(islice(column, share)) for column in drawn]
         began = time.perf_counter()
-        features = [batch_to_device(model.preprocess(texts), model.device) for texts in batch]
+        features = [batch_to_device(model.preprocess(column), model.device) for column in batch]
         with torch.autocast(model.device.type, torch.bfloat16, enabled=method["bf16"]):
             value = loss(features, None)
         sum(value.values()).backward() if isinstance(value, dict) else value.backward()

@@ -339,6 +339,29 @@ def test_a_verdict_follows_from_the_interval(tmp_path, gains, expected):
 # --- the plan, and what is refused before anything is downloaded ---
 
 
+def test_a_step_is_timed_for_each_kind_of_rows(offline, tmp_path, monkeypatch):
+    study = papers.for_device(named_study("papers"), None)
+    plain = {"loss": "SimCSELoss", "steps": 5}
+    other = {"masking": {"top_k": 1}, "rows": {"spans": 2}}
+    study["methods"] = {"a": plain, "b": plain} | {part: plain | {part: value} for part, value in other.items()}
+    timed: list[dict[str, Any]] = []
+    monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.0)
+    monkeypatch.setattr(papers, "timed_step", lambda _, method: timed.append(method) or papers.Cost())
+    assert papers.timed_costs(study, list(study["methods"]), tmp_path).keys() == study["methods"].keys()
+    assert [sorted(other.keys() & method.keys()) for method in timed] == [[], ["masking"], ["rows"]]
+
+
+def test_the_folders_of_different_encoders_differ_and_lie_within_the_work_folder(tmp_path):
+    options = Options(Path("hub"), tmp_path, papers.RESULTS)
+    names = ["a/b", "a_b", "a__b", "a%2Fb", "a b", "/a/b", "..", ".", "../a", "/", "A/b", "ä", "a/b" * 100]
+    for kind, parent in {"work": tmp_path, "root": papers.RESULTS / "encoders"}.items():
+        folders = [papers.own_folders(options, name)[kind] for name in names]
+        assert len({str(folder).casefold() for folder in folders}) == len(names)
+        assert {folder.resolve().parent for folder in folders} == {parent.resolve()}
+        assert all(len(folder.name) < 100 for folder in folders)
+    assert papers.own_folders(options, "a/b/") == papers.own_folders(options, "a/b")
+
+
 def test_the_plan_is_printed_and_nothing_is_run(offline, tmp_path, capsys):
     papers.run(short_study(), options_in(tmp_path, only_plan=True, methods=["simcse", "dclr", "tfidf"]))
     lines = capsys.readouterr().out.splitlines()
