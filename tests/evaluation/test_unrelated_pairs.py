@@ -181,7 +181,7 @@ def test_the_label_free_score_is_that_of_each_other_encoder_beside_the_first():
         UnrelatedPairs(alone, embeddings).label_free_scores()
 
 
-def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, make_encoder, monkeypatch):
+def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, make_encoder, monkeypatch, capfd):
     """Of any collection that can be read once, with the encoder's prompt or routes, in any place."""
     monkeypatch.setattr(unrelated_pairs, "_SAMPLED", 60)
     texts, queries = words(90), [f"the old {text}" for text in words(55)]
@@ -194,6 +194,9 @@ def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, ma
         name: pytest.approx(marks[100][0], abs=1e-5) for name, marks in pairs.cosines().items()
     }
     assert {name: (one.before, one.pairs) for name, one in found.thresholds.items()} == {"b": (0.5, 60 * 59 / 2)}
+    assert "Batches" not in capfd.readouterr().err
+    compare_texts([("a", still_encoder)], texts, show_progress_bar=True)
+    assert "Batches" in capfd.readouterr().err
     models["b"] = routed
     for given, asked in ((queries, 55), (None, 60)):
         found = compare_texts(models.items(), texts, queries=given, show_progress_bar=False)
@@ -203,7 +206,8 @@ def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, ma
         ({"threshold": 1.5}, "threshold must be"),
         ({"prompt": "the "}, "prompt must be left out for an encoder with routes"),
     ):
-        with pytest.raises(ValueError, match=f"^{message}"):
+        with count_rows(still_encoder) as passes, pytest.raises(ValueError, match=f"^{message}"):
             compare_texts(models.items(), texts, show_progress_bar=False, **wrong)
+        assert not passes, "before anything is encoded"
     with pytest.raises(ValueError, match=r"^threshold needs a second encoder"):
         compare_texts([("a", still_encoder)], texts, threshold=0.5)
