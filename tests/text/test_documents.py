@@ -402,3 +402,8 @@ def test_many_text_files_get_a_hint(tmp_path, caplog):
     (tmp_path / "00.txt").unlink()
     assert read_documents(tmp_path)
     assert not caplog.messages
+
+
+def test_a_field_under_metadata_counts_before_one_beside_it():
+    row = {"text": "a cat", "product": "card", "metadata": {"product": "loan"}}
+    assert as_documents([row])[0].metadata == {"product": "loan"}
