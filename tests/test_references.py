@@ -384,7 +384,7 @@ ENCODERS = {
     "three layers": lambda: load_encoder("demo", layers=3, pooling="mean"),
     "three layers, [CLS]": lambda: load_encoder("demo", layers=3, pooling="cls"),
     "all layers, last token": lambda: load_encoder("demo", pooling="lasttoken"),
-    "one layer, first and last": lambda: load_encoder("demo", layers=1, pooling="first-last"),
+    "two layers, first and last": lambda: load_encoder("demo", layers=2, pooling="first-last"),
     "words": lambda: words(load_encoder("demo")),
 }
 
