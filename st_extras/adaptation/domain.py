@@ -66,7 +66,7 @@ LABEL_FREE_SCORE = "label-free score of texts by transforms computed without the
 FOLDS = 2
 """Parts of the scored texts: more cost more and choose no better."""
 MOST_OUTSIDE = 4000
-"""Of the texts outside a fold, so many are used: a fit takes time that grows with their square."""
+"""At most this many texts outside a fold are used: the time of a fit grows with their square."""
 _NUMBERS = re.compile(r"[\d\s]+")
 
 

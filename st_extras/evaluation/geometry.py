@@ -59,7 +59,7 @@ def uniformity(x: Tensor) -> float:
         squared = (2 - 2 * u[block] @ u.T).clamp_min(0.0)  # (B, N)
         potential = torch.exp(-2 * squared)
         potential[:, block].fill_diagonal_(0.0)
-        total += float(_on_cpu(potential.sum(dim=1)).sum())
+        total += float(potential.sum(dim=1).sum())
     return math.log(total / (len(u) * (len(u) - 1)))
 
 
@@ -74,7 +74,7 @@ def mean_cosine(x: Tensor) -> float:
     Raises:
         ValueError: if there are fewer than two rows, or a row is zero or not finite.
     """
-    u = _on_cpu(check_embeddings("x", x, at_least=2))
+    u = check_embeddings("x", x, at_least=2)
     count = len(u)
     return float((u.sum(dim=0).square().sum() - u.square().sum()) / (count * (count - 1)))
 
@@ -103,7 +103,7 @@ def unrelated_cosines(
 
     def marks(values: Tensor) -> Tensor:
         """Return the cosine for each n, of the pairs that are left."""
-        return torch.stack([values[len(values) // n - 1] for n in numbers]).cpu().double()
+        return torch.stack([values[len(values) // n - 1] for n in numbers])
 
     rows, columns = rows % _GROUPS, columns % _GROUPS
     values = marks(cosines)
@@ -117,12 +117,12 @@ def sorted_pairs(
     x: Tensor, queries: Tensor | None = None, related: Tensor | None = None, at_least: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the cosines (P,) of all pairs, each once, highest first, and the numbers of their two texts, (P,) each."""
-    u = check_embeddings("x", x, at_least).detach()
+    u = check_embeddings("x", x, at_least)
     if queries is None:
         cosines = u @ u.T
         rows, columns = torch.tril_indices(len(u), len(u), -1, device=u.device)
     else:
-        cosines = check_embeddings("queries", queries, at_least).detach().to(u) @ u.T
+        cosines = check_embeddings("queries", queries, at_least) @ u.T
         kept = torch.ones_like(cosines, dtype=torch.bool) if related is None else ~related.to(u.device)
         rows, columns = kept.nonzero(as_tuple=True)
     cosines, order = cosines[rows, columns].sort(descending=True)
@@ -191,7 +191,7 @@ def partition_ratio(x: Tensor) -> float:
     Raises:
         ValueError: if a row is zero or not finite.
     """
-    u = _on_cpu(check_embeddings("x", x))
+    u = check_embeddings("x", x)
     _, directions = torch.linalg.eigh(u.T @ u)
     projections = u @ directions  # (N, D)
     z = torch.cat([projections, -projections], dim=1).logsumexp(dim=0)
@@ -210,7 +210,7 @@ def iso_score(x: Tensor) -> float:
     Raises:
         ValueError: if there are fewer than two rows or dimensions, or a row is zero or not finite.
     """
-    u = _on_cpu(check_embeddings("x", x, at_least=2))
+    u = check_embeddings("x", x, at_least=2)
     size = u.size(1)
     if size < 2:
         raise ValueError(f"x must have D >= 2 dimensions for IsoScore, got the shape {tuple(u.shape)}.")
@@ -234,7 +234,7 @@ def effective_rank(x: Tensor) -> float:
     Raises:
         ValueError: if a row is zero or not finite.
     """
-    values = torch.linalg.svdvals(_on_cpu(check_embeddings("x", x)))
+    values = torch.linalg.svdvals(check_embeddings("x", x))
     shares = values / values.sum()
     return float(torch.special.entr(shares).sum().exp())
 
@@ -248,13 +248,8 @@ def top_eigenvalue_share(x: Tensor) -> float:
     Raises:
         ValueError: if a row is zero or not finite.
     """
-    spectrum = torch.linalg.svdvals(_on_cpu(check_embeddings("x", x))).square()
+    spectrum = torch.linalg.svdvals(check_embeddings("x", x)).square()
     return float(spectrum[0] / spectrum.sum())
-
-
-def _on_cpu(u: Tensor) -> Tensor:
-    """Return the rows on the CPU in float64, which some accelerators do not support."""
-    return u.cpu().double()
 
 
 _MEASURES = {

@@ -434,7 +434,7 @@ class HybridSearch:
         return dense, state.bm25.scores(texts)
 
     def unrelated_similarity(self, one_in: int = 1000) -> float:
-        """Return the cosine or dot product that one in so many pairs of a query and an unrelated document exceeds.
+        """Return the similarity that 1 in ``one_in`` pairs of a query and an unrelated document exceeds.
 
         A bound for "nothing relevant": what only few unrelated documents reach. It compares the queries that the weight
         was found from, or else a sentence of each of 200 documents, with at most 2,000 documents drawn at random, but

@@ -194,7 +194,7 @@ def stored_version(path: Path) -> str | None:
     """Return the version of the state that a file holds; None if there is no file or an empty one.
 
     Raises:
-        ValueError: if it is no file of a search.
+        ValueError: if HybridSearch.save did not write it.
         OSError: if it cannot be read.
     """
     if not path.exists() or (path.is_file() and not path.stat().st_size):
@@ -210,7 +210,7 @@ def read_state(path: Path) -> SearchState:
     counted again.
 
     Raises:
-        ValueError: if it is no file of a search, or was changed.
+        ValueError: if HybridSearch.save did not write it, or it was changed since.
         OSError: if it cannot be read.
     """
     with _opened(path) as (stream, file):

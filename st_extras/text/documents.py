@@ -36,7 +36,7 @@ from st_extras.text.tables import (
 )
 
 logger = logging.getLogger(__name__)
-_MANY_FILES = 20  # .txt files of so many more likely hold a document each than one per line
+_MANY_FILES = 20  # with this many .txt files, each is more likely one document than one per line
 _LARGEST_ID = 2**63 - 1  # that a database holds
 
 

@@ -176,7 +176,7 @@ class BM25:
 
 
 def length_norm(words: Any, mean: Any) -> Any:
-    """Return ``k1 * (1 - b + b * |d| / mean(|d|))`` of documents with so many words, in :class:`BM25`'s equation."""
+    """Return ``k1 * (1 - b + b * |d| / mean(|d|))`` of documents of ``words`` words, in :class:`BM25`'s equation."""
     return _K1 * (1 - _B + _B * words / (mean or 1))
 
 
