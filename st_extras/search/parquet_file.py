@@ -217,7 +217,7 @@ def read_state(path: Path) -> SearchState:
         content = file.metadata.metadata[_ABOUT]
         if _checksum(stream, content) != int(file.metadata.metadata[_CHECKSUM]):
             raise ValueError("the checksum is another")
-        return _read(file, json.loads(content))
+        return _state_in(file, json.loads(content))
 
 
 @contextmanager
@@ -256,36 +256,22 @@ def _checksum(stream: BinaryIO, about: bytes) -> int:
     return crc32(about, checksum)
 
 
-def _read(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
-    """Return the state of a file."""
+def _state_in(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
+    """Return the state that an open file holds, with what its metadata say about it."""
     encoder, language = EncoderFingerprint.from_json(about["encoder"]), about["language"]
-    documents: list[Document] = []
-    vocabulary: dict[str, int] = {}
-    of_passages, of_words = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.int64)]  # how many each document has
-    all_spans, all_embeddings = [np.empty((0, 2), dtype=np.int32)], []
-    columns, all_counts = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int32)]
-    for number in range(file.num_row_groups):
-        table = file.read_row_group(number)
-        documents += _documents(table, about["metadata"])
-        spans, embeddings, words, counts = (
-            table.column(name).combine_chunks() for name in ("spans", "embeddings", "words", "counts")
-        )
-        of_passages.append(compute.list_value_length(spans).to_numpy())
-        of_words.append(compute.list_value_length(words).to_numpy())
-        all_spans.append(spans.flatten().flatten().to_numpy().reshape(-1, 2))
-        all_embeddings.append(embeddings.flatten().flatten().to_numpy().reshape(-1, encoder.probes.shape[1]))
-        of_group = [vocabulary.setdefault(w, len(vocabulary)) for w in words.flatten().dictionary.to_pylist()]
-        columns.append(np.array(of_group, dtype=np.int32)[words.flatten().indices.to_numpy()])
-        all_counts.append(counts.flatten().to_numpy())
+    dimension = encoder.probes.shape[1]
+    groups = (file.read_row_group(number) for number in range(file.num_row_groups))
+    table = pa.concat_tables([file.schema_arrow.empty_table(), *groups])
+    spans, embeddings = table.column("spans"), table.column("embeddings")
+    documents = _documents(table, about["metadata"])
     if about["word_rules"] == word_rules(language):
-        arrays = np.concatenate(all_counts), np.concatenate(columns), np.cumsum(np.concatenate(of_words))
-        word_counts = WordCounts(csr_matrix(arrays, shape=(len(documents), len(vocabulary))), vocabulary, language)
+        word_counts = _word_counts(table.column("words"), table.column("counts"), language)
     else:
         word_counts = WordCounts.of([document.full_text for document in documents], language)
     return SearchState(
         documents,
-        Passages(np.cumsum(np.concatenate(of_passages)), np.concatenate(all_spans)),
-        EmbeddingBlocks.of(all_embeddings, encoder.probes.shape[1]),
+        Passages(_bounds(spans), np.concatenate([_rows(part, 2) for part in spans.chunks])),
+        EmbeddingBlocks.of([_rows(part, dimension) for part in embeddings.chunks], dimension),
         word_counts,
         encoder,
         about["similarity"],
@@ -294,6 +280,24 @@ def _read(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
         Weight(**about["weight"]),
         about["version"],
     )
+
+
+def _bounds(lists: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return (N + 1,) the number of the first item of each of N lists; at the end, that of all items."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(compute.list_value_length(lists).to_numpy())])
+
+
+def _rows(lists: pa.Array, size: int) -> NDArray[Any]:
+    """Return the rows (P, size) of numbers that lists hold, without a copy."""
+    return lists.flatten().flatten().to_numpy().reshape(-1, size)  # type: ignore[no-any-return]
+
+
+def _word_counts(words: pa.ChunkedArray, counts: pa.ChunkedArray, language: str | None) -> WordCounts:
+    """Return how often each word stands in each of N documents."""
+    flat = compute.list_flatten(words).unify_dictionaries().combine_chunks()
+    vocabulary = {word: column for column, word in enumerate(flat.dictionary.to_pylist())}
+    arrays = compute.list_flatten(counts).to_numpy(), flat.indices.to_numpy(), _bounds(words)
+    return WordCounts(csr_matrix(arrays, shape=(len(words), len(vocabulary))), vocabulary, language)
 
 
 def _documents(table: pa.Table, metadata: Sequence[tuple[str, str, bool]]) -> list[Document]:
