@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
@@ -115,7 +115,7 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
     if not by_id and is_dataset(documents, name=name):
         table = dataset_table(documents, name, columns)
     else:
-        table = Table(name, columns, lambda: _rows(documents, name), may_guess_text=True)
+        table = Table(name, columns, lambda _: _rows(documents, name), may_guess_text=True)
     return _collect([table], "document", require_ids or by_id)[0]
 
 
@@ -129,11 +129,7 @@ def _rows(documents: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield f"{name}[{key!r}]", row | {"_id": key}
     else:
         for number, value in enumerate(documents):
-            yield f"{name}, row {number}", _as_row(value) if isinstance(value, Document) else value
-
-
-def _as_row(document: Document) -> dict[str, Any]:
-    return {"_id": document.id, "title": document.title, "text": document.text, "metadata": document.metadata}
+            yield f"{name}, row {number}", asdict(value) if isinstance(value, Document) else value
 
 
 def read_documents(
@@ -259,7 +255,7 @@ def _collect(
             dropped.setdefault(name, table.name)
         documents.append(Document(document_id, title, text, metadata))
     warn_of_faults(tables)
-    dropped = {name: table.name for table in reversed(tables) for name in table.left_out.columns} | dropped
+    dropped = {name: table.name for table in reversed(tables) for name in table.left_out} | dropped
     if dropped and kind == "document":
         first, *more = dict.fromkeys(dropped.values())
         logger.warning(
