@@ -143,7 +143,7 @@ def _metadata_columns(documents: Sequence[Document]) -> dict[str, tuple[str, pa.
             is_json = [*map(_with_kind, column.to_pylist())] != [*map(_with_kind, of_field)]
         except (pa.ArrowException, OverflowError, ValueError):
             is_json = True
-        columns[name] = field, pa.array(map(_as_json, of_field), pa.string()) if is_json else column, is_json
+        columns[name] = field, pa.array(map(_json_of, of_field), pa.string()) if is_json else column, is_json
     return columns
 
 
@@ -152,13 +152,13 @@ def _with_kind(value: Scalar | None) -> tuple[Scalar | None, bool, str]:
     return value, isinstance(value, bool), value.isoformat() if isinstance(value, datetime) else ""
 
 
-def _as_json(value: Scalar | None) -> str | None:
+def _json_of(value: Scalar | None) -> str | None:
     """Return a value of metadata as JSON, a date as a dict with its kind."""
     return None if value is None else json.dumps(value, default=lambda day: {type(day).__name__: day.isoformat()})
 
 
-def _from_json(value: str) -> Scalar:
-    """Return the value that :func:`_as_json` wrote."""
+def _value_of(value: str) -> Scalar:
+    """Return the value that :func:`_json_of` wrote."""
     found: Any = json.loads(value)
     if isinstance(found, dict):
         ((kind, text),) = found.items()
@@ -306,7 +306,7 @@ def _documents(table: pa.Table, metadata: Sequence[tuple[str, str, bool]]) -> li
     for column, name, is_json in metadata:
         for place, value in enumerate(table.column(column).to_pylist()):
             if value is not None:
-                fields[place][name] = _from_json(value) if is_json else value
+                fields[place][name] = _value_of(value) if is_json else value
     keys, titles, texts, are_numbers = (
         table.column(name).to_pylist() for name in ("id", "title", "text", "id_is_number")
     )

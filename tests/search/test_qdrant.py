@@ -343,14 +343,14 @@ def test_requests_of_metadata_stay_small(still_encoder, client, monkeypatch):
 
     monkeypatch.setattr(QdrantClient, "batch_update_points", updated)
     monkeypatch.setattr(QdrantClient, "upload_points", uploaded)
-    monkeypatch.setattr(qdrant, "_MOST_CHARACTERS", 20_000)
+    monkeypatch.setattr(qdrant, "_MOST_CHARACTERS", 8000)
     rows = [{**row, "notes": "n" * 2000} for row in DOCUMENTS[4:24]]
     moved = HybridSearch(still_encoder, rows, bm25_weight=0.05).to_qdrant(client, "documents")
     made = len(sizes)
     moved.add([{**row, "notes": "m" * 2000} for row in rows])
     assert made > 5
     assert len(sizes) - made > 5
-    assert max(sizes) <= 20_000
+    assert max(sizes) <= 8000
     assert {hit["metadata"]["notes"] for hit in moved.search("cat", 20)[0]} == {"m" * 2000}
 
 
