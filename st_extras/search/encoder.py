@@ -28,7 +28,8 @@ class SearchEncoder:
         batch_size: texts per forward pass.
 
     Attributes:
-        similarity: "cosine" or "dot", as the model compares now; if it is changed, nothing more is encoded.
+        similarity: "cosine" or "dot", as the model compared when this was made. Once it compares in another way, it is
+            refused.
 
     Raises:
         ValueError: if one of them is not allowed.

@@ -27,7 +27,7 @@ from scipy.sparse import csr_matrix
 from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.passages import Passages
 from st_extras.search.state import EmbeddingBlocks, SearchState, Weight, WeightRule
-from st_extras.text.documents import Document, Scalar
+from st_extras.text.documents import Document, Scalar, exact
 from st_extras.text.term_weights import WordCounts, word_rules
 
 _ABOUT, _CHECKSUM = b"st_extras.search", b"st_extras.checksum"  # in the file's metadata
@@ -140,16 +140,11 @@ def _metadata_columns(documents: Sequence[Document]) -> dict[str, tuple[str, pa.
             name += "_"
         try:
             column = pa.array(of_field)
-            is_json = [*map(_with_kind, column.to_pylist())] != [*map(_with_kind, of_field)]
+            is_json = [*map(exact, column.to_pylist())] != [*map(exact, of_field)]
         except (pa.ArrowException, OverflowError, ValueError):
             is_json = True
         columns[name] = field, pa.array(map(_json_of, of_field), pa.string()) if is_json else column, is_json
     return columns
-
-
-def _with_kind(value: Scalar | None) -> tuple[Scalar | None, bool, str]:
-    """Return a value with what "==" does not see: whether it is a truth value, and the clock of its zone."""
-    return value, isinstance(value, bool), value.isoformat() if isinstance(value, datetime) else ""
 
 
 def _json_of(value: Scalar | None) -> str | None:

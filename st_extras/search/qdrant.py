@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from hashlib import blake2b
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +54,7 @@ _OURS = "st_extras"  # the key of a collection's metadata that holds how it was 
 _UNFINISHED = "unfinished"  # stands there until all documents of HybridSearch.to_qdrant are written
 _DOCUMENT = "_document"  # the key of a payload that holds a document's id, title, text and passages
 _MOST_NUMBERS = 2**20  # a multivector of Qdrant has fewer, all its rows together
-_MOST_CHARACTERS = 5_000_000  # of a request, as Python shows it, which is close to JSON: servers refuse 32 MiB
+_MOST_CHARACTERS = 5_000_000  # of a request as JSON, each of up to 4 bytes: servers refuse 32 MiB
 _DOCUMENTS = 256  # that are encoded and written at a time
 _RESTORE: dict[str, Any] = {"date": date.fromisoformat, "datetime": datetime.fromisoformat}
 
@@ -271,7 +270,7 @@ class QdrantSearch:
             _upload(self.client, self.name, new, passages, embeddings, settings)
         with _errors_of(self.name):
             for batch in _batches(_new_metadata(document, earlier[document.id]) for document in relabelled):
-                self.client.batch_update_points(self.name, [*chain.from_iterable(batch)], wait=True)
+                self.client.batch_update_points(self.name, batch, wait=True)
         self._delete(gone)
         return len(new), sum(document.id in earlier for document in new) + len(gone)
 
@@ -417,22 +416,22 @@ def _upload(
     """Write N documents with their P passages and the embeddings (P, D) of these."""
     places = places_in_texts(documents, passages)
     rows = np.split(embeddings, passages.first[1:-1]) if documents else []
-    points = (_point(*parts, settings) for parts in zip(documents, places, rows, strict=True))
+    points = ([_point(*parts, settings)] for parts in zip(documents, places, rows, strict=True))
     with _errors_of(name):
         for batch in _batches(points):
             client.upload_points(name, batch, batch_size=len(batch), wait=True)
 
 
-def _batches(things: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield points, or lists of changes, in lists for a request each, of one thing at least."""
+def _batches(groups: Iterable[list[Any]]) -> Iterator[list[Any]]:
+    """Yield points or changes in lists for a request each; those of a group stay together."""
     batch: list[Any] = []
     size = 0
-    for thing in things:
-        characters = len(repr(thing))
+    for group in groups:
+        characters = sum(len(one.model_dump_json()) for one in group)
         if batch and size + characters > _MOST_CHARACTERS:
             yield batch
             batch, size = [], 0
-        batch.append(thing)
+        batch += group
         size += characters
     if batch:
         yield batch

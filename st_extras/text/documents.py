@@ -321,21 +321,17 @@ def _as_scalar(value: Any, where: str) -> Scalar | None:
 
 
 def same_metadata(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
-    """Return whether two documents have the same metadata, also in what "==" does not see: True is not 1.
+    """Return whether two documents have the same metadata, also in what "==" does not see, see :func:`exact`."""
+    return {name: exact(value) for name, value in one.items()} == {name: exact(value) for name, value in other.items()}
 
-    A moment in another zone is another one. But 1 is 1.0, as in a column of numbers, such as that of a file.
+
+def exact(value: Scalar | None) -> tuple[type, Scalar | None]:
+    """Return a value of metadata with what "==" does not see by itself: True is not 1, nor a moment in another zone.
+
+    But 1 is 1.0, as in a column of numbers, such as that of a file.
     """
-
-    def exact(metadata: Mapping[str, Scalar]) -> dict[str, tuple[type, Scalar]]:
-        return {
-            name: (
-                float if isinstance(value, int) and not isinstance(value, bool) else type(value),
-                value.isoformat() if isinstance(value, date) else value,  # a datetime is a date, too
-            )
-            for name, value in metadata.items()
-        }
-
-    return exact(one) == exact(other)
+    kind = float if isinstance(value, int) and not isinstance(value, bool) else type(value)
+    return kind, value.isoformat() if isinstance(value, date) else value  # a datetime is a date, too
 
 
 def check_id(value: Any, where: str, kind: str) -> int | str:
