@@ -33,7 +33,7 @@ from st_extras.search.hits import (
     place_in_text,
     places_in_texts,
 )
-from st_extras.search.parquet_file import check_search_file, read_state, resolved, stored_version, write_state
+from st_extras.search.parquet_file import read_state, resolved, stored_version, write_state
 from st_extras.search.state import EmbeddingBlocks, SearchState, Weight, WeightRule, WeightSource, new_version
 from st_extras.text.corpus import is_blank
 from st_extras.text.documents import Document, as_documents, same_metadata
@@ -192,7 +192,7 @@ class HybridSearch:
                 one that another process has changed since.
             OSError: if it cannot be written.
         """
-        target, overwrite = check_search_file(path), check_bool("overwrite", overwrite)
+        target, overwrite = resolved(path), check_bool("overwrite", overwrite)
         with self._saving:
             state = self._state
             if self._check_replaceable(target, state, overwrite=overwrite) != state.version:

@@ -28,13 +28,13 @@ from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.passages import Passages
 from st_extras.search.state import EmbeddingBlocks, SearchState, Weight, WeightRule
 from st_extras.text.documents import Document, Scalar, exact
+from st_extras.text.tables import KEY_OF_SEARCH, MADE_BY_SEARCH
 from st_extras.text.term_weights import WordCounts, word_rules
 
-_ABOUT, _CHECKSUM = b"st_extras.search", b"st_extras.checksum"  # in the file's metadata
+_CHECKSUM = b"st_extras.checksum"  # in the file's metadata
 _MAGIC = b"PAR1"  # how a Parquet file begins, and how it ends after its footer and the footer's length
 _ROWS = 8192  # documents that are written and read together
-_OWN = ("id", "title", "text", "id_is_number", "spans", "embeddings", "words", "counts")
-"""The columns of a search, beside those of the metadata."""
+_OWN = ("id", "title", "text", *MADE_BY_SEARCH)  # columns beside those of the metadata
 
 
 # --- writing ---
@@ -84,7 +84,9 @@ def write_state(path: Path, state: SearchState) -> None:
             for first in range(0, len(state.documents), _ROWS):
                 writer.write_table(_table(state, slice(first, first + _ROWS), vocabulary, metadata))
             content = json.dumps(about)
-            writer.add_key_value_metadata({_ABOUT: content, _CHECKSUM: str(crc32(content.encode(), file.checksum))})
+            writer.add_key_value_metadata(
+                {KEY_OF_SEARCH: content, _CHECKSUM: str(crc32(content.encode(), file.checksum))}
+            )
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -165,10 +167,17 @@ def _value_of(value: str) -> Scalar:
 
 
 def resolved(path: str | PathLike[str]) -> Path:
-    """Return the absolute path of a file, links resolved, so that the file and not a link to it is replaced."""
+    """Return the absolute path of a file, links resolved, so that the file and not a link to it is replaced.
+
+    Raises:
+        ValueError: if it names none, or its folder does not exist.
+    """
     if not str(path).strip():
         raise ValueError(f"path must name a file, got {str(path)!r}.")
-    return Path(path).resolve()
+    file = Path(path).resolve()
+    if not file.parent.is_dir():
+        raise ValueError(f"path must be in a folder that exists, got {str(path)!r}.")
+    return file
 
 
 def check_search_file(path: str | PathLike[str]) -> Path:
@@ -179,8 +188,6 @@ def check_search_file(path: str | PathLike[str]) -> Path:
         OSError: if it cannot be read.
     """
     file = resolved(path)
-    if not file.parent.is_dir():
-        raise ValueError(f"path must be in a folder that exists, got {str(path)!r}.")
     stored_version(file)
     return file
 
@@ -195,7 +202,7 @@ def stored_version(path: Path) -> str | None:
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return None
     with _opened(path) as (_, file):
-        return str(json.loads(file.metadata.metadata[_ABOUT])["version"])
+        return str(json.loads(file.metadata.metadata[KEY_OF_SEARCH])["version"])
 
 
 def read_state(path: Path) -> SearchState:
@@ -209,7 +216,7 @@ def read_state(path: Path) -> SearchState:
         OSError: if it cannot be read.
     """
     with _opened(path) as (stream, file):
-        content = file.metadata.metadata[_ABOUT]
+        content = file.metadata.metadata[KEY_OF_SEARCH]
         if _checksum(stream, content) != int(file.metadata.metadata[_CHECKSUM]):
             raise ValueError("the checksum is another")
         return _state_in(file, json.loads(content))
@@ -227,9 +234,9 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, parquet.ParquetFile]]:
             if stream.read(len(_MAGIC)) == _MAGIC:
                 found = "which is cut off, damaged, or was changed by another program"
             with parquet.ParquetFile(stream) as file:
-                if _ABOUT not in (file.metadata.metadata or {}):
+                if KEY_OF_SEARCH not in (file.metadata.metadata or {}):
                     found = "a table that another program wrote"
-                    raise KeyError(_ABOUT)
+                    raise KeyError(KEY_OF_SEARCH)
                 yield stream, file
         except (MemoryError, ImportError):  # no fault of the file
             raise

@@ -32,14 +32,16 @@ QUERY_IDS = ("query-id", "query_id", "qid", "q_id")
 
 Rows = Iterator[tuple[str, Any]]
 """``(place, row)``: the file with its line or row, for messages, and a value for each column, or a text alone."""
+KEY_OF_SEARCH = b"st_extras.search"
+"""In the metadata of a file that HybridSearch.save wrote: what it says about the search."""
+MADE_BY_SEARCH = ("id_is_number", "spans", "embeddings", "words", "counts")
+"""The columns of such a file beside those of the documents."""
 _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 """What may separate the fields of a .csv file, by its name in messages."""
 _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 _WHOLE = "whole file"  # beside the kinds of files, as an ending
-_KEY_OF_SEARCH = b"st_extras.search"  # in the metadata of a file that HybridSearch.save wrote
-_MADE_BY_SEARCH = ("id_is_number", "spans", "embeddings", "words", "counts")  # its columns beside those of documents
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
@@ -432,7 +434,7 @@ def _parquet(table: Table) -> Rows:
     number = 0
     try:
         with ParquetFile(table.name, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
-            made = _MADE_BY_SEARCH if _KEY_OF_SEARCH in (file.metadata.metadata or {}) else ()
+            made = MADE_BY_SEARCH if KEY_OF_SEARCH in (file.metadata.metadata or {}) else ()
             schema = [one for one in file.schema_arrow if one.name not in made]
             names = _readable([one for one in schema if not one.name.startswith("__index_level_")], table)
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
