@@ -84,9 +84,8 @@ def write_state(path: Path, state: SearchState) -> None:
             for first in range(0, len(state.documents), _ROWS):
                 writer.write_table(_table(state, slice(first, first + _ROWS), vocabulary, metadata))
             content = json.dumps(about)
-            writer.add_key_value_metadata(
-                {KEY_OF_SEARCH: content, _CHECKSUM: str(crc32(content.encode(), file.checksum))}
-            )
+            checksum = crc32(content.encode(), file.checksum)
+            writer.add_key_value_metadata({KEY_OF_SEARCH: content, _CHECKSUM: str(checksum)})
         stream.flush()
         os.fsync(stream.fileno())
 

@@ -590,9 +590,8 @@ def test_a_file_that_another_program_changed_is_refused(search, path, name):
     table = parquet.read_table(path)
     about = dict(parquet.ParquetFile(path).metadata.metadata)
     if name is None:
-        about[parquet_file.KEY_OF_SEARCH] = about[parquet_file.KEY_OF_SEARCH].replace(
-            b'"passage_words": 8', b'"passage_words": 9'
-        )
+        key = parquet_file.KEY_OF_SEARCH
+        about[key] = about[key].replace(b'"passage_words": 8', b'"passage_words": 9')
     else:
         values = table.column(name).to_pylist()
         column = pa.array([values[1], *values[1:]], table.schema.field(name).type)
