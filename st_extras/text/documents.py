@@ -224,7 +224,6 @@ def _collect(
     """
     documents: list[Document] = []
     known: set[int | str] = set()
-    dropped: dict[str, str] = {}  # name of a field -> the first table that has it
     have_ids = require_ids
     rows = ((table, *row) for table in tables for row in table.rows(with_others=True))
     for number, (table, where, row) in enumerate(rows):
@@ -248,19 +247,18 @@ def _collect(
         others = row["others"]
         if from_files:  # pandas writes a column of row numbers without a name
             others = {name: value for name, value in others.items() if str(name).strip()}
-        metadata, dropped_here = as_metadata(others, where)
+        metadata, dropped = as_metadata(others, where)
         if from_files:  # an empty cell
             metadata = {name: value for name, value in metadata.items() if value != "" and not str(value).isspace()}
-        for name in dropped_here:
-            dropped.setdefault(name, table.name)
+        table.left_out.update(dict.fromkeys(dropped))
         documents.append(Document(document_id, title, text, metadata))
     warn_of_faults(tables)
-    dropped = {name: table.name for table in reversed(tables) for name in table.left_out} | dropped
-    if dropped and kind == "document":
-        first, *more = dict.fromkeys(dropped.values())
+    left_out = dict.fromkeys(name for table in tables for name in table.left_out)
+    if left_out and kind == "document":
+        first, *more = (table.name for table in tables if table.left_out)
         logger.warning(
             "%s: left out of the metadata, which holds texts, numbers, truth values and dates alone: %s.",
-            *(f"{first} and others" if more else first, ", ".join(dropped)),
+            *(f"{first} and others" if more else first, ", ".join(left_out)),
         )
     return documents, have_ids
 

@@ -85,9 +85,8 @@ class Table:
         read: returns its rows.
         may_guess_text: whether the first column may be the only one of strings, as values have types.
         hint: what is wrong if a file of this kind has no such column.
-        faults: why the front matter of a file could not be read, by its place; filled while rows are read.
-        left_out: names of columns with values that no text and no metadata can be, such as images (no values); also
-            filled while rows are read.
+        faults: why its front matter could not be read, if so; filled while rows are read.
+        left_out: names, without values, of columns that are neither text nor metadata, such as images; filled likewise.
     """
 
     name: str
@@ -95,7 +94,7 @@ class Table:
     read: Callable[[Table], Rows]
     may_guess_text: bool = False
     hint: str = ""
-    faults: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
     left_out: dict[str, None] = field(default_factory=dict)
 
     def rows(self, *, with_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -264,12 +263,11 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
 
 def warn_of_faults(tables: Iterable[Table]) -> None:
     """Log of how many files the front matter could not be read, and of the first one why."""
-    faults = [fault for table in tables for fault in table.faults.items()]
-    if faults:
-        where, reason = faults[0]
+    faulty = [table for table in tables if table.faults]
+    if faulty:
         logger.warning(
             "Front matter that could not be read is left out: of %s, such as %s (%s).",
-            *(counted(len(faults), "file"), where, reason),
+            *(counted(len(faulty), "file"), faulty[0].name, faulty[0].faults[0]),
         )
 
 
@@ -289,7 +287,7 @@ def _markdown(table: Table) -> Rows:
     """Yield the one document of a Markdown file; its path is its id, unless it has one."""
     page = parse_markdown("".join(line for _, line in read_lines(table.name)))
     if page.fault:
-        table.faults[table.name] = page.fault
+        table.faults.append(page.fault)
     yield table.name, {"id": page.id or table.name, "title": page.title, "text": page.text, "metadata": page.fields}
 
 
