@@ -113,8 +113,7 @@ def adapt(
 
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, the encoder has no Pooling, different
-            encoders for its routes or a ``truncate_dim``, an embedding is not finite, too few texts could be encoded in
-            the time, or ``dev`` cannot be scored.
+            encoders for its routes or a ``truncate_dim``, an embedding is not finite, or ``dev`` cannot be scored.
 
     Example:
         >>> import tempfile
@@ -134,7 +133,7 @@ def adapt(
         sample = run.sample(texts)
         if isinstance(dev, LabeledTexts):  # candidates are not computed from the texts whose labels choose
             sample = dataclasses.replace(sample, texts=without_labeled(sample.texts, dev.texts))
-        embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding")
+        embeddings = run.encode_sample(sample.texts, "Encoding")
         corpus = usable_corpus(sample, embeddings, model.dtype or torch.float32)
         if strength is not None:
             max_general_loss = math.inf
@@ -460,8 +459,8 @@ def score_candidates(
         confirmed_share = comparison.confirmed_share
         if confirmed_share < LEAST_CONFIRMED:
             return DomainScores(
-                f"only {confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree on, so "
-                "nothing can be compared without labels.",
+                f"only {confirmed_share:.0%} of the texts in one of {folds} parts have a neighbour that embeddings and "
+                "words agree on, so nothing can be compared without labels.",
                 confirmed_share=confirmed_share,
             )
 
