@@ -31,13 +31,13 @@ from st_extras.checks import (
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.prompts import Role, encode_as
 from st_extras.encoders.structure import check_known, keep_modes, warn_if_poorly_read
-from st_extras.evaluation.label_free import FEWEST
+from st_extras.evaluation.label_free import FEWEST_COMPARED
 from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
 from st_extras.text.corpus import different_texts, sampled_texts
 from st_extras.text.words import SPACED_WORD
 
-FEWEST_TEXTS = 2 * FEWEST
+FEWEST_TEXTS = 2 * FEWEST_COMPARED
 """An encoder is left unchanged with fewer different texts: they are compared in two parts."""
 REPORT = "adaptation.json"
 PART = 500
@@ -209,7 +209,7 @@ class AdaptationRun:
                 embeddings = encode(
                     chunk, batch_size=self.options.batch_size, convert_to_tensor=True, show_progress_bar=False
                 )
-                check_finite_embeddings(embeddings, chunk, first)
+                check_finite_embeddings(embeddings, chunk)
                 encoded.append(embeddings.to(device).double())
                 bar.update(len(chunk))
         embeddings = torch.cat(encoded[1:] or encoded)

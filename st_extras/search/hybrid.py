@@ -39,6 +39,7 @@ from st_extras.ranking import (
     hybrid_weight,
     queries_from_documents,
     sample_queries,
+    score_blocks,
 )
 from st_extras.search.encoder import SearchEncoder, check_same_encoder
 from st_extras.search.hits import (
@@ -430,7 +431,8 @@ class HybridSearch:
         texts = check_strings("queries", queries, at_least=1)
         state = self._state
         self._encoder.check_similarity(state.similarity)
-        dense = state.passages.best(state.embeddings.scores(self._encoder.embed("query", texts)))
+        blocks = score_blocks(self._encoder.embed("query", texts), state.embeddings.whole())
+        dense = np.concatenate([state.passages.best(scores) for _, scores in blocks])
         return dense, state.bm25.scores(texts)
 
     def unrelated_similarity(self, one_in: int = 1000) -> float:
@@ -802,6 +804,8 @@ def _best_passages(state: SearchState, places: Numbers, query: Floats) -> tuple[
     counts = state.passages.first[places + 1] - begins
     ends = counts.cumsum()
     rows = np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
-    scores = state.embeddings.rows(rows) @ query
+    scores = np.einsum(
+        "nd,d->n", state.embeddings.rows(rows), query
+    )  # equal passages score equally, to the bit; not so by @
     best = [first + int(scores[first:end].argmax()) for first, end in zip(ends - counts, ends, strict=True)]
     return scores[best], rows[best]

@@ -230,8 +230,8 @@ def test_a_fold_whose_texts_share_no_words_compares_nothing(tmp_path, monkeypatc
     model = raw_encoder()
     found = run(model, texts, tmp_path / "out", batch_size=10)
     assert found.reason == (
-        "Left unchanged: only 0% of the texts in one of 2 parts have a neighbour that embeddings and words agree on, so "
-        "nothing can be compared without labels."
+        "Left unchanged: only 0% of the texts in one of 2 parts have a neighbour that embeddings and words agree on, "
+        "so nothing can be compared without labels."
     )
     assert (found.model is model, found.candidates, found.details.confirmed_share) == (True, [], 0)
 
