@@ -20,7 +20,15 @@ from st_extras.checks import check_bool, check_count, check_not_negative, check_
 from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents
 from st_extras.files import whole_file
 from st_extras.functional import row_blocks
-from st_extras.ranking import Floats, Numbers, highest, hybrid_weight, queries_from_documents, sample_queries
+from st_extras.ranking import (
+    Floats,
+    Numbers,
+    highest,
+    hybrid_weight,
+    queries_from_documents,
+    sample_queries,
+    score_blocks,
+)
 from st_extras.search.encoder import SearchEncoder
 from st_extras.search.hits import (
     FEWEST_CANDIDATES,
@@ -393,7 +401,8 @@ class HybridSearch:
         """
         texts = check_strings("queries", queries, at_least=1)
         state = self._state
-        dense = state.passages.best(state.embeddings.scores(self._encoder.embed("query", texts)))
+        blocks = score_blocks(self._encoder.embed("query", texts), state.embeddings.whole())
+        dense = np.concatenate([state.passages.best(scores) for _, scores in blocks])
         return dense, state.bm25.scores(texts)
 
     def unrelated_similarity(self, one_in: int = 1000) -> float:
@@ -687,6 +696,8 @@ def _best_passages(state: SearchState, places: Numbers, query: Floats) -> tuple[
     counts = state.passages.first[places + 1] - begins
     ends = counts.cumsum()
     rows = np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
-    scores = state.embeddings.rows(rows) @ query
+    scores = np.einsum(
+        "nd,d->n", state.embeddings.rows(rows), query
+    )  # equal passages score equally, to the bit; not so by @
     best = [first + int(scores[first:end].argmax()) for first, end in zip(ends - counts, ends, strict=True)]
     return scores[best], rows[best]
