@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SAMPLED = 2000  # documents whose similarity with unrelated queries is looked at
+_REACHED = 0.5  # of the sentences compared, that reach a bound with their own document
 _ENCODED = 500  # passages that are encoded at a time
 
 
@@ -408,9 +409,11 @@ class HybridSearch:
     def unrelated_similarity(self, one_in: int = 1000) -> float:
         """Return the similarity that 1 in ``one_in`` pairs of a query and an unrelated document exceeds.
 
-        A bound for "nothing relevant": what only few unrelated documents reach. It compares the queries that the weight
-        was found from, or else a sentence of each of 200 documents, with at most 2,000 documents drawn at random, but
-        for those that contain the query: nearly all pairs of these are unrelated.
+        A bound for "nothing relevant": what only few unrelated documents reach. It compares a sentence of each of 200
+        documents with at most 2,000 documents drawn at random, but for those that contain it: nearly all pairs of these
+        are unrelated. Queries of users will not do: which documents answer them is not known, and in a collection of
+        1,000 one answer to each is 1 pair in 1,000. Where documents are so alike that most sentences do not reach the
+        bound with their own document, a warning says so.
 
         Args:
             one_in: more refuses more queries, and more good hits.
@@ -423,7 +426,7 @@ class HybridSearch:
         if not state.documents:
             raise ValueError("the search must hold documents, got none.")
         texts = [document.full_text for document in state.documents]
-        queries = [*state.rule.queries] or queries_from_documents(texts)
+        queries = queries_from_documents(texts)
         places = sorted(random.Random(0).sample(range(len(texts)), min(len(texts), _SAMPLED)))
         unrelated = np.array([[query not in texts[place] for place in places] for query in queries], dtype=np.bool_)
         if unrelated.sum() < 10 * one_in:
@@ -431,7 +434,16 @@ class HybridSearch:
         rows = np.concatenate([np.arange(*state.passages.first[place : place + 2]) for place in places])
         _, passages = state.passages.kept(rows)
         scores = passages.best(self._encoder.embed("query", queries) @ state.embeddings.rows(rows).T)
-        return float(np.quantile(scores[unrelated], 1 - 1 / one_in))
+        bound = float(np.quantile(scores[unrelated], 1 - 1 / one_in))
+        own = np.where(unrelated, -np.inf, scores).max(axis=1)  # with the documents that contain the query
+        reached = own[own > -np.inf] >= bound
+        if reached.size and reached.mean() < _REACHED:
+            logger.warning(
+                "%.0f%% of the sentences compared reach %.3f with their own document: documents are so alike that this "
+                "bound refuses most answers.",
+                *(100 * reached.mean(), bound),
+            )
+        return bound
 
     # --- changing ---
 

@@ -233,6 +233,10 @@ def _collect(
         if have_ids and "id" in row:  # an empty cell is refused
             document_id = text_id(key, where, kind).strip() if from_files else check_id(key, where, kind)
         elif have_ids or key is not None:
+            without = (table if have_ids else tables[0]).name
+            if file_kind(without)[0] == ".txt":
+                remedy = "whole_files (--whole-files) makes the file one" if kind == "document" else "give a table"
+                raise ValueError(f"{where}: each {kind} must have an id, and a line of {without!r} has none: {remedy}.")
             usual = ", ".join(table.columns["id"].usual)
             none = "" if require_ids else ", or none of them"
             raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}{none}.")
