@@ -294,7 +294,7 @@ def compare_retrieval(
     if baseline is not None:
         check_choice("baseline", baseline, (*hits, None))
         hits = {baseline: hits[baseline]} | hits
-    return _compared(evaluator, hits)
+    return _comparison_of(evaluator, hits)
 
 
 def _open_index(
@@ -344,7 +344,7 @@ def _blocks_of_index(search: HybridSearch, evaluator: RetrievalEvaluator) -> Ite
         yield dense, bm25
 
 
-def _compared(evaluator: RetrievalEvaluator, hits: dict[str, list[list[dict[str, Any]]]]) -> RetrievalComparison:
+def _comparison_of(evaluator: RetrievalEvaluator, hits: dict[str, list[list[dict[str, Any]]]]) -> RetrievalComparison:
     """Return the metrics of each row's hits, with the differences to the first row."""
     rows: dict[str, dict[str, float]] = {}
     ranks: dict[str, list[int | None]] = {}

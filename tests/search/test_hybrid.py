@@ -5,6 +5,7 @@ import functools
 import itertools
 import pickle
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -377,10 +378,10 @@ def test_scores_are_those_of_all_documents(search):
 
 @pytest.mark.parametrize("given", [None, ["the old river", "a cat walks"]])
 def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
-    """As a loop over all pairs but those of a query and a document that contains it."""
+    """As a loop over all pairs but those of a sentence and a document that contains it, whatever the users ask."""
     texts = [*DOCUMENTS, "Once the old river was wide. A cat walks by the river. " * 5]
     search = HybridSearch(still_encoder, texts, queries=given, bm25_weight=None, passages=8)
-    queries = given or queries_from_documents(texts)
+    queries = queries_from_documents(texts)
     pairs = [
         max(
             float(still_encoder.similarity(still_encoder.encode_query(query), search.embeddings[row]))
@@ -397,6 +398,19 @@ def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
     assert search.unrelated_similarity(2) == pytest.approx(np.median(pairs), abs=1e-5)
     with pytest.raises(ValueError, match="one_in must be at most a tenth of"):
         search.unrelated_similarity(len(pairs))
+
+
+def test_documents_too_alike_for_a_bound_are_warned_of(still_encoder, caplog):
+    """The same sentences stand in several documents each, but for a number."""
+    ends = ["It is blocked at once.", "It costs nothing.", "It ends in a month."]
+    texts = [f"The {kind} number {i} is here. {end}" for i, end in enumerate(ends * 10) for kind in ("card", "loan")]
+    unlike = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=1)
+    unlike.unrelated_similarity(100)
+    assert caplog.messages == []
+    bound = HybridSearch(still_encoder, texts, bm25_weight=1).unrelated_similarity(100)
+    (line,) = caplog.messages
+    assert re.match(rf"^\d+% of the sentences compared reach {bound:.3f} with their own document: .* so alike", line)
+    assert int(line.partition("%")[0]) < 50
 
 
 def test_the_similarity_of_unrelated_pairs_takes_a_sample_of_documents(still_encoder, monkeypatch):
