@@ -244,22 +244,22 @@ def _open_judgements(file: Path) -> tuple[Table, str]:
         fields = first.split(between)
         if (names := _WITHOUT_HEADER.get(len(fields), ())) and _reads_as_number(fields[-1]):
             taken_for = f" (its columns, which no header names, were read as {', '.join(names[:-1])} and {names[-1]})"
-            return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, file, names)), taken_for
+            return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, names=names)), taken_for
     header = first.split()
     if not {*first} & {*"\t,;|"} and all(_JUDGEMENT_COLUMNS[key].found_in(header) for key in ("query", "document")):
-        return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, file, header, number)), ""
+        return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, names=header, skipped=number)), ""
     return open_file(file, _JUDGEMENT_COLUMNS, other=".tsv"), ""
 
 
-def _split_rows(file: Path, names: Sequence[str], skipped: int = 0) -> Rows:
+def _split_rows(table: Table, names: Sequence[str], skipped: int = 0) -> Rows:
     """Yield the rows below the first lines, whose fields one of _SEPARATORS separates, and none has quotes."""
-    lines = ((number, line.strip()) for number, line in read_lines(file) if number > skipped and line.strip())
+    lines = ((number, line.strip()) for number, line in read_lines(table.name) if number > skipped and line.strip())
     between: str | None = None
     for row, (number, line) in enumerate(lines):
         if row == 0:
             between = next((sign for sign in _SEPARATORS if len(line.split(sign)) == len(names)), None)
         fields = (field.strip() for field in line.split(between, len(names) - 1))
-        yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, fields, strict=False))
+        yield f"{table.name}, line {number}", dict.fromkeys(names) | dict(zip(names, fields, strict=False))
 
 
 def _reads_as_number(text: str) -> bool:

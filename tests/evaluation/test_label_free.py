@@ -72,7 +72,7 @@ def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
 
 
 def test_several_folds_are_compared_each_within_itself_and_scored_together(monkeypatch):
-    monkeypatch.setattr(label_free, "FEWEST", 35)
+    monkeypatch.setattr(label_free, "FEWEST_COMPARED", 35)
     after = BASE @ draw(12, 12, seed=5) + 0.1
     score = LabelFreeComparison(TEXTS, BASE, folds=3, seed=3).compare(after)
     parts = [slice(0, 37), slice(37, 74), slice(74, 110)]

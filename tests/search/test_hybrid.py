@@ -55,6 +55,17 @@ def assert_hits(found, expected):
             assert DOCUMENTS[hit["corpus_id"]] == DOCUMENTS[number]  # equal ones differ by rounding
 
 
+def test_equal_documents_come_in_the_order_in_which_they_were_added(still_encoder):
+    """A product with a query rounds the last rows otherwise."""
+    search = HybridSearch(still_encoder, dict.fromkeys(range(63), DOCUMENTS[0]), bm25_weight=0.1)
+    queries = [*QUERIES, *DOCUMENTS[:30]]
+    for hits in search.search(queries, 63):
+        assert [hit["corpus_id"] for hit in hits] == [*range(63)]
+    for query in queries:
+        dense, _ = search.scores([query])
+        assert (dense == dense[0, 0]).all()
+
+
 def set_embeddings(search: HybridSearch, embeddings: np.ndarray) -> None:
     search._state = replace(search._state, embeddings=EmbeddingBlocks.of([embeddings], embeddings.shape[1]))
 
