@@ -382,14 +382,11 @@ def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
     texts = [*DOCUMENTS, "Once the old river was wide. A cat walks by the river. " * 5]
     search = HybridSearch(still_encoder, texts, queries=given, bm25_weight=None, passages=8)
     queries = queries_from_documents(texts)
+    first = [0, *itertools.accumulate(map(len, search.passage_spans))]
+    scores = still_encoder.similarity(still_encoder.encode_query(queries), search.embeddings).tolist()
     pairs = [
-        max(
-            float(still_encoder.similarity(still_encoder.encode_query(query), search.embeddings[row]))
-            for row in range(
-                sum(map(len, search.passage_spans[:place])), sum(map(len, search.passage_spans[: place + 1]))
-            )
-        )
-        for query in queries
+        max(scores[number][first[place] : first[place + 1]])
+        for number, query in enumerate(queries)
         for place, text in enumerate(texts)
         if query not in text
     ]
