@@ -4,6 +4,7 @@ Only files stand in for the hub; the study takes the same way as with a network.
 """
 
 import io
+import math
 import os
 import re
 import subprocess
@@ -22,6 +23,7 @@ from benchmarks.records import append, records
 from benchmarks.studies import Mistake, Options, named_study
 from st_extras.evaluation import SEVEN_STS, load_sts
 from st_extras.samples import graded_pairs, sample_sentences
+from st_extras.text import PhraseMasking
 from tests.fixtures import build_encoder
 from tests.helpers import run_in_two_processes
 
@@ -311,6 +313,8 @@ def test_what_failed_is_on_the_page(tmp_path):
     append("papers", "simcse-0", record, root=tmp_path)
     append("papers", "dclr-0-failed-1", {"method": "dclr", "seed": 0, "failed": "out of memory: x"}, root=tmp_path)
     assert "Failed: dclr, seed 0 (out of memory)." in papers_tables(tmp_path).written()
+    append("papers", "dclr-0", record | {"method": "dclr"}, root=tmp_path)
+    assert "Failed" not in papers_tables(tmp_path).written(), "it ran since"
 
 
 @pytest.mark.parametrize(
@@ -349,6 +353,28 @@ def test_a_step_is_timed_for_each_kind_of_rows(offline, tmp_path, monkeypatch):
     monkeypatch.setattr(papers, "timed_step", lambda _, method: timed.append(method) or papers.Cost())
     assert papers.timed_costs(study, list(study["methods"]), tmp_path).keys() == study["methods"].keys()
     assert [sorted(other.keys() & method.keys()) for method in timed] == [[], ["masking"], ["rows"]]
+
+
+def test_the_time_of_a_plan_is_that_of_all_its_cells(offline, tmp_path, monkeypatch, capsys):
+    """Steps, an evaluation of dev every 125 of them, and the scored sets at the end."""
+    study = papers.for_device(named_study("papers"), None)
+    study["training"] |= {"eval_steps": 125, "corpus": "sts", "batch_size": 64}
+    study["methods"] = {"a": {"loss": "SimCSELoss", "steps": 500}, "b": {}}
+    monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.01)
+    monkeypatch.setattr(papers, "timed_step", lambda *_: papers.Cost(step_seconds=7.2))
+    found = papers.print_plan(study, [("a", 0), ("a", 1), ("b", 0)], [], tmp_path)
+    assert found == pytest.approx({"a": 500 * 7.2 + (4 * 3000 + 50_000) * 0.01, "b": 500.0})
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert [line.split("|")[-2].strip() for line in lines[-3:]] == ["2.3 h", "8 min", "2.5 h"]
+
+
+def test_paser_takes_as_many_steps_as_its_phrases_need(tmp_path):
+    method = {"corpus": "sts", "epochs": 1, "batch_size": 64}
+    plain, masked = (papers.steps_of(method | more, tmp_path / "none") for more in ({}, {"masking": {"top_k": 3}}))
+    rows = len(PhraseMasking(top_k=3)(sample_sentences())["sentence"])
+    assert plain == math.ceil(89_192 / 64)
+    assert masked == pytest.approx(plain * rows / len(sample_sentences()), abs=1)
+    assert masked > 1.5 * plain
 
 
 def test_the_folders_of_different_encoders_differ_and_lie_within_the_work_folder(tmp_path):

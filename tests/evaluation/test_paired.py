@@ -44,6 +44,7 @@ def test_sts(two, setting, name):
 
 TEXTS = [f"{text} {more}" for text in SENTENCES for more in ("a", "b", "c")]
 LABELS = [label for label in "ababccab" for _ in range(3)]
+LABELS[-1] = "alone"
 
 
 def test_labelled_texts(two):
@@ -61,8 +62,12 @@ def test_labelled_texts(two):
 
 
 def test_the_interval_is_that_of_resampled_texts():
-    """Of two fixed encoders; 40 texts of different gains, so that no other share of samples has the same ends."""
-    precisions = {"base": np.linspace(0, 0.5, 40), "better": np.linspace(0.9, 0.3, 40) ** 2}
+    """Of fixed encoders; 40 texts of different gains, so that no other share of samples has the same ends."""
+    precisions = {
+        "base": np.linspace(0, 0.5, 40),
+        "good": np.linspace(1, 0, 40),
+        "better": np.linspace(0.9, 0.3, 40) ** 2,
+    }
     models = [(name, name) for name in precisions]
 
     def score(name):
@@ -79,3 +84,12 @@ def test_the_interval_is_that_of_resampled_texts():
         assert [found["low"], found["high"]] != pytest.approx(np.quantile(gains, [(1 - share) / 2, (1 + share) / 2]))
     with pytest.raises(ValueError, match="'base' again"):
         paired._compared([*models, ("base", "base")], score, [40], "precision")
+
+
+@pytest.mark.parametrize(("count", "expected"), [(2, [0.25, 0.25]), (1, [np.nan, np.nan])])
+def test_samples_that_repeat_one_pair_have_no_correlation_and_no_part(count, expected):
+    def score(gain):
+        return {"metric": gain}, lambda drawn: gain if len({*drawn[0].tolist()}) > 1 else np.nan
+
+    found = paired._compared([("one", 0.5), ("other", 0.75)], score, [count], "metric")["other"]
+    np.testing.assert_array_equal([found["low"], found["high"]], expected)
