@@ -244,6 +244,24 @@ def test_mini_batches_are_for_the_losses_that_take_them():
     pair_losses = ("SimCSELoss", "DCLRLoss", "AdCSELoss", "ConSERTLoss")
     assert with_them == {name for name, method in methods.items() if method.get("loss") in pair_losses}
     assert "mini_batch_size" not in named_study("papers")["methods"]["simcse"]["options"]
+    for chosen in (True, False):
+        study = named_study("papers")
+        study["training"]["bf16"] = chosen
+        assert papers.for_device(study, None)["training"]["bf16"] is chosen
+    out = torch.OutOfMemoryError("CUDA out of memory.")
+    for options, expected in (
+        ({"mini_batch_size": 16}, "--mini-batch-size 8 needs"),
+        ({}, "--mini-batch-size 32 needs"),
+    ):
+        assert expected in training.reason_of(out, {"loss": "SimCSELoss", "options": options})
+
+
+@pytest.mark.parametrize(("counted_by", "expected"), [("its own", "counts.tsv"), ("another", "training text")])
+def test_counts_of_another_tokenizer_are_not_used(tiny_folder, tmp_path, counted_by, expected):
+    words = {"its own": "the\t3\n", "another": "no-such-token-here\t3\n"}
+    (tmp_path / "counts.tsv").write_text(words[counted_by])
+    study = {"encoder": {"path": str(tiny_folder)}, "training": {"frequencies": "counts.tsv"}}
+    assert papers.with_frequencies(study, tmp_path)["training"]["frequencies"] == expected
 
 
 def test_the_time_left_is_in_proportion_to_what_is_expected(monkeypatch):
@@ -306,6 +324,21 @@ def test_contributed_records_are_checked():
         assert len(faults(study, good | change)) == 1
 
 
+def test_the_figures_of_a_row_are_those_of_its_setting():
+    from benchmarks.paper_settings import Row
+    from benchmarks.statistics import EVERY
+    from benchmarks.tables.papers import scores
+
+    after = {"RepAL": {"average": 71.0, "average_wmean": 72.0}}
+    trained = {"method": "m", "seed": 3, "steps": 5, "average": 70.0, "without_dev": {"average": 69.0}}
+    found = [trained | {"post_processing": after}, {"method": "other", "seed": 3, "steps": 5, "average": 1.0}]
+    assert scores(Row("m"), found) == {3: 70.0}
+    assert scores(Row("m"), found, without_dev=True) == {3: 69.0}
+    assert scores(Row("m", after="RepAL"), found) == {3: 71.0}
+    assert scores(Row("m", after="RepAL", setting="wmean"), found) == {3: 72.0}
+    assert scores(Row("m"), [{"method": "m", "seed": 0, "steps": 0, "average": 30.0}]) == {EVERY: 30.0}
+
+
 def test_what_failed_is_on_the_page(tmp_path):
     from benchmarks.tables.papers import papers_tables
 
@@ -362,7 +395,7 @@ def test_the_time_of_a_plan_is_that_of_all_its_cells(offline, tmp_path, monkeypa
     study["methods"] = {"a": {"loss": "SimCSELoss", "steps": 500}, "b": {}}
     monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.01)
     monkeypatch.setattr(papers, "timed_step", lambda *_: papers.Cost(step_seconds=7.2))
-    found = papers.print_plan(study, [("a", 0), ("a", 1), ("b", 0)], [], tmp_path)
+    found = papers.print_plan(study, [("a", 0), ("a", 1), ("b", 0)], [], tmp_path / "none")
     assert found == pytest.approx({"a": 500 * 7.2 + (4 * 3000 + 50_000) * 0.01, "b": 500.0})
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert [line.split("|")[-2].strip() for line in lines[-3:]] == ["2.3 h", "8 min", "2.5 h"]
@@ -462,6 +495,9 @@ def test_data_of_a_folder_that_lacks_a_text_is_refused(offline, tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(Mistake, match=r"^--data must hold wiki1m_for_simcse.txt, got "):
         papers.run(short_study(), options)
+    study = short_study()
+    study["training"]["corpus"] = "sts"  # the text of the scored sets
+    papers.check_data(study, [("simcse", 0)], tmp_path / "none")
 
 
 def test_a_mistake_ends_the_command_with_one_line(tmp_path):

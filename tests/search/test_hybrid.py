@@ -344,6 +344,7 @@ def test_a_score_is_the_sum_of_both_sides(search):
         ("ﬁne co\u00adoperate", "cooperate fine", "*ﬁne* *co\u00adoperate*"),
         ("Die STRASSE", "straße", "Die *STRASSE*"),
         ("東京タワーは高い", "タワー", "東京*タワー*は高い"),
+        ("東京タワーは高い", "東京 タワー", "*東京タワー*は高い"),
         ("黒い猫と犬", "猫", "黒い*猫*と犬"),
         ("검색엔진을 쓰다", "검색", "*검색*엔진을 쓰다"),
         ("ค้นหาเอกสาร", "เอกสาร", "ค้นหา*เอกสาร*"),
