@@ -146,7 +146,8 @@ def _measures(unit: Tensor, relevant: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _cosines(unit: Tensor) -> Tensor:
-    return (unit @ unit.T).fill_diagonal_(-torch.inf)
+    """Return cosines (n, n) of unit rows in float64, rounded so that equal ones are tied; -inf of a row with itself."""
+    return (unit @ unit.T).round(decimals=12).fill_diagonal_(-torch.inf)
 
 
 def _nearest(similarities: Tensor, count: int) -> Tensor:

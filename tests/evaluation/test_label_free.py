@@ -112,6 +112,14 @@ def test_a_rotation_changes_nothing_shuffling_is_worse_and_less_noise_is_better(
     assert 0 < better.low < better.gain < better.high
 
 
+def test_equal_embeddings_have_no_order():
+    """As those of a table of words for the same words, also where a transform or a processor rounds them apart."""
+    base = draw(5, 12)[torch.arange(N) % 5]
+    rotation = torch.linalg.qr(draw(12, 12, seed=5))[0]
+    found = LabelFreeComparison(TEXTS, base).compare(base @ rotation + 1e-15 * draw(N, 12, seed=6))
+    assert (found.gain, found.low, found.high) == (0, 0, 0)
+
+
 def test_what_cannot_be_compared():
     for texts, base, named in (
         (TEXTS[:99], BASE[:99], "the number"),
