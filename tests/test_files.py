@@ -6,9 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 
-from st_extras.files import digest, whole_file, write_json
+from st_extras.files import digest, whole_file, why_unreadable, write_json
 
 
 @pytest.fixture
@@ -86,3 +88,31 @@ def test_an_error_of_torch_is_one_of_the_disk_and_others_pass(path):
 def test_the_borders_of_texts_count_in_a_digest():
     assert digest(["ab", "c"]) == digest([b"ab", "c"]) != digest(["a", "bc"])
     assert len(digest([])) == 32
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+def test_a_file_that_was_written_privately_follows_the_umask(path):
+    before = os.umask(0o027)
+    try:
+        with whole_file(path) as partial:
+            partial.touch(mode=0o600)  # as safetensors does
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_shows_that_a_file_is_not_as_it_was_written(tmp_path):
+    content = {"a": torch.arange(50)}
+    torch.save(content, tmp_path / "old.bin", _use_new_zipfile_serialization=False)  # which has no check sums
+    torch.save(content, tmp_path / "a.pt")
+    save_file(content, tmp_path / "a.safetensors")
+    write_json(tmp_path / "a.json", {"a": [1, 2]})
+    files = sorted(tmp_path.iterdir())
+    assert [why_unreadable(file) for file in files] == [None] * 4
+    for file in files:
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        assert bool(why_unreadable(file)) == (file.name != "old.bin")
+        file.write_bytes(b"")
+        assert why_unreadable(file) == "it is empty"
+    assert "No such file" in why_unreadable(tmp_path / "none.json")

@@ -121,6 +121,7 @@ def test_spearman_of_what_has_none_is_not_a_number():
     assert np.isnan(spearman(nearly, range(9)))
     assert spearman(1 - 1e-9 * np.arange(9), range(9)) == -1
     assert np.isnan(spearman(np.arange(9), np.ones(9)))
+    assert spearman([nearly, np.arange(9)], range(9)).tolist() == [pytest.approx(np.nan, nan_ok=True), 1]
     assert np.isnan(spearman([0.5], [1.0]))
     rows = torch.tensor([[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]])
     assert cosines_of_pairs(rows, rows).tolist() == [1.0, 0.0, 1.0]

@@ -708,6 +708,6 @@ def _best_passages(state: SearchState, places: Numbers, query: Floats) -> tuple[
     counts = state.passages.first[places + 1] - begins
     ends = counts.cumsum()
     rows = np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
-    scores = np.einsum("nd,d->n", state.embeddings.rows(rows), query)  # not by @, which rounds equal passages apart
+    scores = np.einsum("nd,d->n", state.embeddings.rows(rows), query)  # equal passages score equally; not so by @
     best = [first + int(scores[first:end].argmax()) for first, end in zip(ends - counts, ends, strict=True)]
     return scores[best], rows[best]

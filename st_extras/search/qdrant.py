@@ -578,7 +578,9 @@ def _document(payload: Any) -> tuple[Document, list[Span]]:
     try:
         own = payload[_DOCUMENT]
         metadata = {
-            field: _restored(value, own["dates"].get(field)) for field, value in payload.items() if field != _DOCUMENT
+            field: _restored(value, own["dates"].get(field))
+            for field, value in payload.items()
+            if field != _DOCUMENT and value is not None  # gone, to a local mode before 1.20
         }
         spans = [(int(first), int(last)) for first, last in own["passages"]]
         return Document(own["id"], own["title"], own["text"], metadata), spans

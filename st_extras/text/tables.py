@@ -489,7 +489,7 @@ def _date(scalar: Any) -> Any:
         return None
 
 
-_READERS: dict[str, tuple[Callable[..., Rows], str]] = {
+_READERS: dict[str, tuple[Callable[[Table], Rows], str]] = {
     ".txt": (_lines, ""),
     _WHOLE: (_whole_text, ""),
     ".md": (_markdown, ""),

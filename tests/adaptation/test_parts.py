@@ -76,6 +76,7 @@ def test_texts_without_embedding_are_left_out():
         (TEXTS, torch.ones(603, 4), "the same embedding, but for the rounding"),
         (TEXTS, torch.ones(603, 4) + 1e-7 * draw(603, 4), "the same embedding, but for the rounding"),
         (TEXTS, torch.eye(603)[:, :199], "needed, and 199 of 603 have an embedding other than 0."),
+        (TEXTS[:200], torch.eye(200)[:, :199], "needed, and 199 of 200 have an embedding other than 0."),
         ([f"{a} {n}" for a in ("by", "By") for n in range(300)], draw(600, 4), "got 1 but for numbers and case."),
         ([*TEXTS[:199], *(t.upper() for t in TEXTS[:5])], draw(204, 4), "got 199 but for numbers and case."),
     ],

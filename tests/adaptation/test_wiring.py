@@ -42,8 +42,11 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     """With a strength, so that all is computed, whatever the scores of a random encoder are."""
     monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
     monkeypatch.setattr("st_extras.adaptation.domain.SMALLEST_GENERAL_SCORE", -200.0)
+    asked: list[Any] = []
+    monkeypatch.setattr("st_extras.adaptation.domain.expected_points", lambda *given: asked.append(given) or (1, 7))
     rows = rows_of_passes(still_encoder)
     found = adapt(still_encoder, iter(TEXTS), tmp_path / "out", strength="whitening", threshold=0.6, options=OPTIONS)
+    assert (asked, found.details.expected_points) == ([(found.chosen_result.gain, 520)], (1, 7))
     assert max(rows) == 7
     assert "Encoding" not in capfd.readouterr().err
     texts = sample_texts(TEXTS, 520, 5).texts
@@ -86,7 +89,7 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     general = f"{found.details.general:.2f} -> {found.chosen_result.general:.2f}"
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"{found.chosen}: computed from 520 unlabelled texts of a domain, scored on 520 of them by " in card
-    assert f", general English pairs {general} (" in card
+    assert f", expected gain on such texts +1.0 to +7.0 points, general English pairs {general} (" in card
 
 
 @pytest.mark.usefixtures("few_general_pairs")

@@ -5,6 +5,7 @@ Only files stand in for the hub; the study takes the same way as with a network.
 
 import io
 import json
+import math
 import os
 import random
 import re
@@ -25,6 +26,7 @@ from benchmarks.records import append, records
 from benchmarks.studies import Mistake, Options, named_study
 from st_extras.evaluation import SEVEN_STS, load_sts
 from st_extras.samples import graded_pairs, sample_sentences
+from st_extras.text import PhraseMasking
 from tests.fixtures import build_encoder
 from tests.helpers import run_in_two_processes
 
@@ -285,6 +287,24 @@ def test_mini_batches_are_for_the_losses_that_take_them():
     pair_losses = ("SimCSELoss", "DCLRLoss", "AdCSELoss", "ConSERTLoss")
     assert with_them == {name for name, method in methods.items() if method.get("loss") in pair_losses}
     assert "mini_batch_size" not in named_study("papers")["methods"]["simcse"]["options"]
+    for chosen in (True, False):
+        study = named_study("papers")
+        study["training"]["bf16"] = chosen
+        assert papers.for_device(study, None)["training"]["bf16"] is chosen
+    out = torch.OutOfMemoryError("CUDA out of memory.")
+    for options, expected in (
+        ({"mini_batch_size": 16}, "--mini-batch-size 8 needs"),
+        ({}, "--mini-batch-size 32 needs"),
+    ):
+        assert expected in training.reason_of(out, {"loss": "SimCSELoss", "options": options})
+
+
+@pytest.mark.parametrize(("counted_by", "expected"), [("its own", "counts.tsv"), ("another", "training text")])
+def test_counts_of_another_tokenizer_are_not_used(tiny_folder, tmp_path, counted_by, expected):
+    words = {"its own": "the\t3\n", "another": "no-such-token-here\t3\n"}
+    (tmp_path / "counts.tsv").write_text(words[counted_by])
+    study = {"encoder": {"path": str(tiny_folder)}, "training": {"frequencies": "counts.tsv"}}
+    assert papers.with_frequencies(study, tmp_path)["training"]["frequencies"] == expected
 
 
 def test_the_time_left_is_in_proportion_to_what_is_expected(monkeypatch):
@@ -347,6 +367,21 @@ def test_contributed_records_are_checked():
         assert len(faults(study, good | change)) == 1
 
 
+def test_the_figures_of_a_row_are_those_of_its_setting():
+    from benchmarks.paper_settings import Row
+    from benchmarks.statistics import EVERY
+    from benchmarks.tables.papers import scores
+
+    after = {"RepAL": {"average": 71.0, "average_wmean": 72.0}}
+    trained = {"method": "m", "seed": 3, "steps": 5, "average": 70.0, "without_dev": {"average": 69.0}}
+    found = [trained | {"post_processing": after}, {"method": "other", "seed": 3, "steps": 5, "average": 1.0}]
+    assert scores(Row("m"), found) == {3: 70.0}
+    assert scores(Row("m"), found, without_dev=True) == {3: 69.0}
+    assert scores(Row("m", after="RepAL"), found) == {3: 71.0}
+    assert scores(Row("m", after="RepAL", setting="wmean"), found) == {3: 72.0}
+    assert scores(Row("m"), [{"method": "m", "seed": 0, "steps": 0, "average": 30.0}]) == {EVERY: 30.0}
+
+
 def test_what_failed_is_on_the_page(tmp_path):
     from benchmarks.tables.papers import papers_tables
 
@@ -354,6 +389,8 @@ def test_what_failed_is_on_the_page(tmp_path):
     append("papers", "simcse-0", record, root=tmp_path)
     append("papers", "dclr-0-failed-1", {"method": "dclr", "seed": 0, "failed": "out of memory: x"}, root=tmp_path)
     assert "Failed: dclr, seed 0 (out of memory)." in papers_tables(tmp_path).written()
+    append("papers", "dclr-0", record | {"method": "dclr"}, root=tmp_path)
+    assert "Failed" not in papers_tables(tmp_path).written(), "it ran since"
 
 
 @pytest.mark.parametrize(
@@ -392,6 +429,28 @@ def test_a_step_is_timed_for_each_kind_of_rows(offline, tmp_path, monkeypatch):
     monkeypatch.setattr(papers, "timed_step", lambda _, method: timed.append(method) or papers.Cost())
     assert papers.timed_costs(study, list(study["methods"]), tmp_path).keys() == study["methods"].keys()
     assert [sorted(other.keys() & method.keys()) for method in timed] == [[], ["masking"], ["rows"]]
+
+
+def test_the_time_of_a_plan_is_that_of_all_its_cells(offline, tmp_path, monkeypatch, capsys):
+    """Steps, an evaluation of dev every 125 of them, and the scored sets at the end."""
+    study = papers.for_device(named_study("papers"), None)
+    study["training"] |= {"eval_steps": 125, "corpus": "sts", "batch_size": 64}
+    study["methods"] = {"a": {"loss": "SimCSELoss", "steps": 500}, "b": {}}
+    monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.01)
+    monkeypatch.setattr(papers, "timed_step", lambda *_: papers.Cost(step_seconds=7.2))
+    found = papers.print_plan(study, [("a", 0), ("a", 1), ("b", 0)], [], tmp_path / "none")
+    assert found == pytest.approx({"a": 500 * 7.2 + (4 * 3000 + 50_000) * 0.01, "b": 500.0})
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert [line.split("|")[-2].strip() for line in lines[-3:]] == ["2.3 h", "8 min", "2.5 h"]
+
+
+def test_paser_takes_as_many_steps_as_its_phrases_need(tmp_path):
+    method = {"corpus": "sts", "epochs": 1, "batch_size": 64}
+    plain, masked = (papers.steps_of(method | more, tmp_path / "none") for more in ({}, {"masking": {"top_k": 3}}))
+    rows = len(PhraseMasking(top_k=3)(sample_sentences())["sentence"])
+    assert plain == math.ceil(89_192 / 64)
+    assert masked == pytest.approx(plain * rows / len(sample_sentences()), abs=1)
+    assert masked > 1.5 * plain
 
 
 def test_the_folders_of_different_encoders_differ_and_lie_within_the_work_folder(tmp_path):
@@ -479,6 +538,9 @@ def test_data_of_a_folder_that_lacks_a_text_is_refused(offline, tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(Mistake, match=r"^--data must hold wiki1m_for_simcse.txt, got "):
         papers.run(short_study(), options)
+    study = short_study()
+    study["training"]["corpus"] = "sts"  # the text of the scored sets
+    papers.check_data(study, [("simcse", 0)], tmp_path / "none")
 
 
 def test_a_mistake_ends_the_command_with_one_line(tmp_path):

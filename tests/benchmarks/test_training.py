@@ -10,7 +10,10 @@ from filelock import FileLock
 
 from benchmarks import training
 from benchmarks.records import append, records
-from benchmarks.studies import Options
+from benchmarks.studies import Options, named_study
+from st_extras.evaluation import STSDataset
+from st_extras.training.checkpoints import RECORD
+from tests.helpers import write
 
 STUDY: dict[str, Any] = {
     "name": "study",
@@ -83,3 +86,18 @@ def test_records_of_another_own_encoder_are_not_joined(options, ran, tmp_path):
         training.run(study, replace(first, seeds=[1]))
     training.run(study, replace(first, seeds=[1], root=tmp_path / "mine"))  # a folder without that record
     assert ran == ["first-0", "first-1"]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_cell_that_was_interrupted_continues(tmp_path, monkeypatch, interrupted):
+    asked: list[bool] = []
+    monkeypatch.setattr(training, "train_encoder", lambda *_, **given: asked.append(given["resume"]))
+    monkeypatch.setattr(training, "training_rows", lambda *_: [])
+    monkeypatch.setattr(training, "training_figures", lambda _: {})
+    if interrupted:
+        write(tmp_path / "simcse-0.checkpoints" / RECORD, "{}")
+    study = named_study("papers")
+    method = study["training"] | study["methods"]["simcse"] | {"bf16": False}
+    dev = STSDataset("dev", ["a", "b"], ["c", "d"], [1.0, 2.0], ["x", "x"])
+    training.trained(study, method, None, 0, [], dev, tmp_path, tmp_path / "simcse-0")
+    assert asked == [interrupted]

@@ -3,6 +3,8 @@
 import io
 import json
 import sys
+from datetime import date, datetime
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,6 +19,7 @@ from tests.fixtures import SENTENCES
 from tests.helpers import Recorder, write
 
 QUERIES = [f"{sentence} {number}" for number in range(3) for sentence in SENTENCES]
+FEW = [*QUERIES[:19], QUERIES[0]]
 TEXTS = [f"Title {i} {text}" for i, text in enumerate(SENTENCES)]
 
 
@@ -27,7 +30,7 @@ def folder(tmp_path_factory):
     rows = [{"_id": f"doc-{i}", "title": f"Title {i}", "text": text} for i, text in enumerate(SENTENCES)]
     write(folder / "corpus.jsonl.gz", "".join(f"{json.dumps(row)}\n" for row in rows))
     write(folder / "queries.jsonl", "".join(f'{{"_id": "{i}", "text": "{q}"}}\n' for i, q in enumerate(QUERIES)))
-    write(folder / "few.txt", "\n".join(QUERIES[:19]))
+    write(folder / "few.txt", "\n".join(FEW))
     return folder
 
 
@@ -35,8 +38,8 @@ def folder(tmp_path_factory):
     ("documents", "file", "queries", "weight_from"),
     [
         ("corpus.jsonl.gz", "queries.jsonl", QUERIES, QUERIES),
-        ("corpus.jsonl.gz", "few.txt", QUERIES[:19], None),
-        ("", "few.txt", QUERIES[:19], QUERIES),
+        ("corpus.jsonl.gz", "few.txt", FEW, None),
+        ("", "few.txt", FEW, QUERIES),
         ("", "", QUERIES, QUERIES),
     ],
     ids=["queries", "too few", "too few, and the folder's", "the folder's"],
@@ -133,7 +136,7 @@ def test_where_searches_among_documents_with_these_values(run, tmp_path):
     rows = [
         {"id": "a", "text": "a cat", "product": "card", "year": 2025, "open": True},
         {"id": "b", "text": "a cat too", "product": "card", "year": 2024.0},
-        {"id": "c", "text": "a dog", "product": "loan"},
+        {"id": "c", "text": "a dog", "product": "loan", "url": "/loans?all=yes"},
     ]
     write(tmp_path / "mine.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
     words = ("search", "ENC", tmp_path / "mine.jsonl", "a cat", "--index", tmp_path / "index", "--json")
@@ -141,13 +144,14 @@ def test_where_searches_among_documents_with_these_values(run, tmp_path):
         (("--where", "product=card"), {"a", "b"}),
         (("--where", "product=card", "--where", "year=2024"), {"b"}),
         (("--where", "open=true"), {"a"}),
+        (("--where", "url=/loans?all=yes"), {"c"}),
         (("--where", "product="), set()),
     ):
         code, out, err = run(*words, *more)
         assert code == 0, err
         hits = json.loads(out)["searches"][0]["hits"]
         assert {hit["id"] for hit in hits} == ids
-        assert all(hit["metadata"]["product"] == "card" for hit in hits)
+        assert {hit["metadata"]["product"] for hit in hits} <= {"loan" if "c" in ids else "card"}
     for condition, there in (
         ("product=", "'card', 'loan'"),
         ("product=Card", "'card', 'loan'"),
@@ -160,16 +164,30 @@ def test_where_searches_among_documents_with_these_values(run, tmp_path):
     assert (code, shown(err)) == (0, ["--where: no document meets all conditions."])
     for wrong in ("colour=red", "product"):
         code, _, err = run(*words, "--where", wrong)
-        expected = f"--where must be FIELD=VALUE with one of the fields open, product, year, got '{wrong}'."
+        expected = f"--where must be FIELD=VALUE with one of the fields open, product, url, year, got '{wrong}'."
         assert (code, expected in " ".join(shown(err))) == (2, True), err
     code, _, err = run("search", "ENC", write(tmp_path / "mine.txt", "a cat\n"), "a", "--where", "a=b")
     assert (code, "with a field, and there is none, got 'a=b'." in " ".join(shown(err))) == (2, True), err
 
 
+def test_dates_are_written_as_in_conditions(run, tmp_path):
+    row = {"id": "a", "text": "a cat", "day": date(2025, 1, 31), "at": datetime(2025, 1, 31, 9, 30)}
+    pd.DataFrame([row, {"id": "b", "text": "a dog"}]).to_parquet(tmp_path / "mine.parquet")
+    words = ("--where", "day=2025-01-31", "--where", "at=2025-01-31T09:30:00", "--json")
+    code, out, err = run("search", "ENC", tmp_path / "mine.parquet", "a cat", *words)
+    assert code == 0, err
+    (hit,) = json.loads(out)["searches"][0]["hits"]
+    assert (hit["id"], hit["metadata"]) == ("a", {"day": "2025-01-31", "at": "2025-01-31T09:30:00"})
+
+
 def test_the_index_is_used_again_for_its_encoder(run, folder, tmp_path, make_encoder, monkeypatch):
     words = ("a cat", "--index", "index", "--json")
+    write(Path("index"), "")  # as a program does that takes a name first
     first = run("search", "ENC", folder, *words)
     assert first[0] == 0, first[2]
+    for _ in range(2):
+        code, _, err = run("search", "ENC", folder, "a cat", "--index", "whole", "--passages", "0", "--json")
+        assert code == 0, err
     monkeypatch.setattr(HybridSearch, "_encode_new", lambda *_, **__: pytest.fail("encoded"))
     assert run("search", "ENC", folder, *words)[1] == first[1]
     make_encoder(seed=1).save(str(tmp_path / "other"))
@@ -245,7 +263,10 @@ def test_the_index_follows_the_documents(run, inputs, tmp_path):
     assert changed["bm25_weight"] == first["bm25_weight"]
     again, err = search([*rows[1:], {"_id": "new", "text": "a cat that is new"}])
     assert (again, "encoded" in err) == (changed, False)
-    documents = {row["_id"]: row["text"] for row in [*rows[1:], {"_id": "new", "text": "a cat that is new"}]}
+    more = [*rows[1:], {"_id": "new", "text": "a cat that is new"}, {"_id": "newer", "text": "another cat"}]
+    changed, err = search(more)
+    assert "1 document encoded (new or changed), 8 kept, 0 earlier ones dropped" in " ".join(err.split())
+    documents = {row["_id"]: row["text"] for row in more}
     encoder = load_encoder(inputs / "encoder", device="cpu")
     found = HybridSearch.open(tmp_path / "index", encoder)
     assert {document.id: document.text for document in found.documents} == documents
@@ -267,7 +288,7 @@ def test_the_weight_of_an_index(run, folder):
     of_queries, _ = weight("--queries", folder / "queries.jsonl")
     assert of_queries != made
     assert weight("a cat")[0] == of_queries
-    assert weight("a cat", "--bm25-weight", "7")[0] == 7
+    assert weight("--queries", folder / "queries.jsonl", "--bm25-weight", "7")[0] == 7
     assert weight("a cat")[0] == 7
     found, err = weight("--queries", folder / "queries.jsonl")
     assert (found, "The weight 7 of an earlier --bm25-weight stays." in err) == (7, True)

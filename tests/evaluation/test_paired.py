@@ -44,6 +44,7 @@ def test_sts(two, setting, name):
 
 TEXTS = [f"{text} {more}" for text in SENTENCES for more in ("a", "b", "c")]
 LABELS = [label for label in "ababccab" for _ in range(3)]
+LABELS[-1] = "alone"
 
 
 def test_labelled_texts(two):
@@ -60,20 +61,35 @@ def test_labelled_texts(two):
         assert of_all == pytest.approx(metrics["mean"])
 
 
-def test_the_interval_is_that_of_resampled_texts(monkeypatch):
-    """Of two fixed encoders, one of which is right more often."""
-    hits = {"base": np.array([1.0, 0, 0, 1, 0, 1, 0, 0]), "better": np.array([1.0, 1, 0, 1, 1, 1, 0, 1])}
-    models = [(name, name) for name in hits]
+def test_the_interval_is_that_of_resampled_texts():
+    """Of fixed encoders; 40 texts of different gains, so that no other share of samples has the same ends."""
+    precisions = {
+        "base": np.linspace(0, 0.5, 40),
+        "good": np.linspace(1, 0, 40),
+        "better": np.linspace(0.9, 0.3, 40) ** 2,
+    }
+    models = [(name, name) for name in precisions]
 
     def score(name):
-        return {"accuracy": hits[name].mean()}, lambda drawn: float(hits[name][drawn[0]].mean())
+        return {"precision": precisions[name].mean()}, lambda drawn: float(precisions[name][drawn[0]].mean())
 
-    found = paired._compared(models, score, [8], "accuracy")["better"]
-    generator, means = np.random.default_rng(0), []
+    found = paired._compared(models, score, [40], "precision")["better"]
+    generator, gains = np.random.default_rng(0), []
     for _ in range(1000):
-        rows = generator.integers(0, 8, 8)
-        means.append(sum(hits["better"][row] - hits["base"][row] for row in rows) / 8)
-    assert found["difference"] == 0.375
-    assert [found["low"], found["high"]] == pytest.approx(np.quantile(means, [0.025, 0.975]))
+        rows = generator.integers(0, 40, 40)
+        gains.append(sum(precisions["better"][row] - precisions["base"][row] for row in rows) / 40)
+    assert found["difference"] == pytest.approx(np.mean(precisions["better"] - precisions["base"]))
+    assert [found["low"], found["high"]] == pytest.approx(np.quantile(gains, [0.025, 0.975]))
+    for share in (0.9, 0.94, 0.96):
+        assert [found["low"], found["high"]] != pytest.approx(np.quantile(gains, [(1 - share) / 2, (1 + share) / 2]))
     with pytest.raises(ValueError, match="'base' again"):
-        paired._compared([*models, ("base", "base")], score, [8], "accuracy")
+        paired._compared([*models, ("base", "base")], score, [40], "precision")
+
+
+@pytest.mark.parametrize(("count", "expected"), [(2, [0.25, 0.25]), (1, [np.nan, np.nan])])
+def test_samples_that_repeat_one_pair_have_no_correlation_and_no_part(count, expected):
+    def score(gain):
+        return {"metric": gain}, lambda drawn: gain if len({*drawn[0].tolist()}) > 1 else np.nan
+
+    found = paired._compared([("one", 0.5), ("other", 0.75)], score, [count], "metric")["other"]
+    np.testing.assert_array_equal([found["low"], found["high"]], expected)

@@ -148,6 +148,7 @@ def public_calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             "first": (embedded, embedded[::-1]), "second": (embedded, embedded), "corpus_mean": embedded.mean(0),
             "scores": [*range(8)],
         },
+        "locality_preserving": {"model": encoder, "sentences": world.corpus()[:100]},
         "EmbeddingTable": {"keys": ["a", "b"], "embeddings": torch.eye(2)},
         "FrozenEncoder": {"model": world.encoder_folder(), "trained_model": encoder}, "AdaptationOptions": {},
         "LabelFreeComparison": {"texts": world.corpus()[:100], "base": torch.randn(100, 4)},
@@ -155,10 +156,12 @@ def public_calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "STSEvaluator": {"datasets": [dataset]} | quiet, "LabeledTextEvaluator": vars(labeled) | quiet,
         "RetrievalEvaluator": {"task": task} | quiet, "compare_retrieval": {"task": task, "models": [("a", encoder)]},
         "compare_texts": {"models": [("a", encoder)], "texts": world.corpus()[:60]} | quiet,
-        "label_scores": {"embeddings": torch.randn(8, 4), "labels": ["a", "b"] * 4}, "sts_evaluator": {},
-        "load_judged": {"sources": collection / "corpus.tsv", "judged": judged}, "load_labeled_texts": {"path": pairs},
+        "label_scores": {"embeddings": torch.randn(8, 4), "labels": ["a", "b"] * 4},
+        "sts_evaluator": {"names": "pairs", "source": pairs},
+        "load_judged": {"sources": collection / "corpus.tsv", "judged": judged},
+        "load_labeled_texts": {"path": pairs, "text_column": "sentence1", "label_column": "score"},
         "load_retrieval": {"folder": collection}, "load_sts": {"name": "pairs", "source": pairs},
-        "without_labeled": {"texts": SENTENCES, "labeled": labeled}, "development_and_test": {},
+        "without_labeled": {"texts": SENTENCES, "labeled": SENTENCES[:2]}, "development_and_test": {},
         "epochs_to_steps": {"epochs": 1, "num_sentences": 8, "batch_size": 2}, "embed_filter": {"model": encoder},
         "load": {"path": world.encoder_folder()}, "load_encoder": {"path": world.encoder_folder()},
         "PartialMaskTransformer": {"model_name_or_path": str(world.encoder_folder())},
@@ -184,10 +187,9 @@ def public_calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             call = getattr(package, name)
             if not callable(call) or name in _NOT_CALLED or (dataclasses.is_dataclass(call) and name not in own):
                 continue
-            needed = [
-                p.name for p in inspect.signature(call).parameters.values() if p.default is p.empty and p.kind < 2
-            ]
-            found[name] = call, own.get(name, {key: shared[key] for key in needed if key in shared})
+            parameters = inspect.signature(call).parameters.values()
+            needed = {p.name for p in parameters if p.default is p.empty} & shared.keys()
+            found[name] = call, own.get(name, {key: shared[key] for key in needed})
     return found
 
 

@@ -135,9 +135,19 @@ def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_enco
 def test_the_weight_is_found_from_queries(still_encoder, monkeypatch):
     found = HybridSearch(still_encoder, DOCUMENTS, queries=[*QUERIES, "", QUERIES[0]], share=0.5)
     assert found.bm25_weight == pytest.approx(bm25_weight(*scores_of(still_encoder, QUERIES), share=0.5))
-    monkeypatch.setattr(hybrid, "queries_from_documents", lambda documents: QUERIES if documents == DOCUMENTS else [])
+    asked: list[list[str]] = []
+    monkeypatch.setattr(hybrid, "queries_from_documents", lambda documents: asked.append(documents) or QUERIES)
     found = HybridSearch(still_encoder, DOCUMENTS)
     assert found.bm25_weight == pytest.approx(bm25_weight(*scores_of(still_encoder, QUERIES)))
+    HybridSearch(still_encoder, [{"title": "old river", "text": text} for text in DOCUMENTS[:3]])
+    assert asked == [DOCUMENTS, [f"old river {text}" for text in DOCUMENTS[:3]]]
+
+
+def test_the_weight_counts_the_best_passage_of_each_document(still_encoder):
+    documents = [" ".join(random.Random(i).choices(WORDS, k=40)) for i in range(12)]
+    search = HybridSearch(still_encoder, documents, queries=QUERIES, passages=8)
+    assert len(search.embeddings) > 4 * len(documents)
+    assert search.bm25_weight == pytest.approx(bm25_weight(*search.scores(QUERIES)), rel=1e-4)
 
 
 def test_bm25_that_shows_nothing_has_no_part(still_encoder, caplog):
@@ -174,11 +184,14 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
     search = HybridSearch(model, DOCUMENTS, queries=QUERIES, batch_size=5, passages=None)
     assert search.bm25_weight == pytest.approx(bm25_weight(*scores), rel=1e-4)
     assert_hits(search.search(QUERIES), loop(scores, search.bm25_weight, 10))
+    search.unrelated_similarity(2)
+    drawn = random.Random(0).sample(sorted(QUERIES), len(QUERIES))
     assert calls == [
         ("document", list(PROBES), 2),
         ("document", sorted(dict.fromkeys(DOCUMENTS), key=len, reverse=True), 5),
-        ("query", random.Random(0).sample(sorted(QUERIES), len(QUERIES)), 5),
+        ("query", drawn, 5),
         ("query", QUERIES, 5),
+        ("query", drawn, 5),
     ]
 
 
@@ -343,6 +356,7 @@ def test_a_score_is_the_sum_of_both_sides(search):
         ("ﬁne co\u00adoperate", "cooperate fine", "*ﬁne* *co\u00adoperate*"),
         ("Die STRASSE", "straße", "Die *STRASSE*"),
         ("東京タワーは高い", "タワー", "東京*タワー*は高い"),
+        ("東京タワーは高い", "東京 タワー", "*東京タワー*は高い"),
         ("黒い猫と犬", "猫", "黒い*猫*と犬"),
         ("검색엔진을 쓰다", "검색", "*검색*엔진을 쓰다"),
         ("ค้นหาเอกสาร", "เอกสาร", "ค้นหา*เอกสาร*"),
@@ -382,14 +396,11 @@ def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
     texts = [*DOCUMENTS, "Once the old river was wide. A cat walks by the river. " * 5]
     search = HybridSearch(still_encoder, texts, queries=given, bm25_weight=None, passages=8)
     queries = queries_from_documents(texts)
+    first = [0, *itertools.accumulate(map(len, search.passage_spans))]
+    scores = still_encoder.similarity(still_encoder.encode_query(queries), search.embeddings).tolist()
     pairs = [
-        max(
-            float(still_encoder.similarity(still_encoder.encode_query(query), search.embeddings[row]))
-            for row in range(
-                sum(map(len, search.passage_spans[:place])), sum(map(len, search.passage_spans[: place + 1]))
-            )
-        )
-        for query in queries
+        max(scores[number][first[place] : first[place + 1]])
+        for number, query in enumerate(queries)
         for place, text in enumerate(texts)
         if query not in text
     ]

@@ -153,7 +153,7 @@ def test_metadata_becomes_what_was_given(still_encoder, client):
     winter, summer = (timezone(timedelta(hours=hours)) for hours in (1, 2))
     moved = HybridSearch(still_encoder, DOCUMENTS[:9], bm25_weight=0.05).to_qdrant(client, "documents")
     steps = [
-        {'due "date".x': "y", "a.b": 1, "day": date(2025, 3, 1), "flag": 1},
+        {'due "date".x': "y", "a.b": 1, "_own": "z", "day": date(2025, 3, 1), "flag": 1},
         {"day": "2025-03-01", "flag": True},
         {"day": datetime(2025, 3, 1, 12, tzinfo=winter), "flag": False},
         {"day": datetime(2025, 3, 1, 13, tzinfo=summer), "flag": 0},
@@ -165,6 +165,15 @@ def test_metadata_becomes_what_was_given(still_encoder, client):
         got = next(hit["metadata"] for hit in found if hit["corpus_id"] == "x")
         assert got == metadata
         assert [*map(repr, got.values())] == [repr(metadata[field]) for field in got]
+
+
+def test_a_field_that_is_null_is_none(still_encoder, client):
+    """Another program may write it, and so does the local mode of clients before 1.20 where a field goes."""
+    moved = HybridSearch(still_encoder, DOCUMENTS[:1], bm25_weight=0.05).to_qdrant(client, "documents")
+    (point,) = client.scroll("documents", with_vectors=True)[0]
+    point.payload["note"] = None
+    client.upsert("documents", [models.PointStruct(id=point.id, vector=point.vector, payload=point.payload)])
+    assert moved.search("old river")[0][0]["metadata"] == {"year": 2000}
 
 
 def test_the_equation_after_changes_as_a_loop(still_encoder, client):
@@ -360,6 +369,7 @@ def test_documents_that_a_collection_cannot_hold(still_encoder, client, monkeypa
     for field, value, message in [
         ("_document", "mine", "must have no metadata named '_document', .* got one in 'x'"),
         ("big", 2**63, "must have numbers in their metadata .* got 9223372036854775808 as 'big' of 'x'"),
+        ("small", -(2**63) - 1, "must have numbers in their metadata .* got -9223372036854775809 as 'small' of 'x'"),
         ("share", math.inf, "must have numbers in their metadata .* got inf as 'share' of 'x'"),
     ]:
         row = {"id": "x", "text": "old river", field: value}
@@ -564,6 +574,28 @@ def test_exact_is_asked_of_the_server(still_encoder, client, monkeypatch):
         moved.search("old river", exact=exact)
         assert asked
         assert {*asked} == {exact}
+
+
+def test_changes_are_waited_for_and_counts_are_exact(still_encoder, client, monkeypatch):
+    """The local mode does both anyway, so that only the requests show it."""
+    asked = []
+
+    def record(name, option):
+        call = getattr(QdrantClient, name)
+
+        def recorded(*given, **named):
+            asked.append((name, named[option]))
+            return call(*given, **named)
+
+        monkeypatch.setattr(QdrantClient, name, recorded)
+
+    options = {"upload_points": "wait", "batch_update_points": "wait", "delete": "wait", "count": "exact"}
+    for name, option in options.items():
+        record(name, option)
+    moved = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "documents")
+    moved.add([{**DOCUMENTS[0], "year": 1900}, {"id": "new", "text": "a new document"}])
+    moved.remove(["new"])
+    assert {*asked} == {(name, True) for name in options}
 
 
 def test_what_the_encoder_does_not_read_is_warned_of(still_encoder, client, caplog):

@@ -135,6 +135,8 @@ def test_the_weight_stays_unless_it_is_asked_for(search):
     weight = search.bm25_weight
     search.update(after())
     assert (search.bm25_weight, search.weight_source) == (weight, "queries")
+    search.update(after(), bm25_weight=weight)
+    assert (search.bm25_weight, search.weight_source) == (weight, "given")
     search.update(after(), bm25_weight=0.7)
     assert (search.bm25_weight, search.weight_source) == (0.7, "given")
     search.update(BEFORE, queries=QUERIES)
@@ -144,24 +146,36 @@ def test_the_weight_stays_unless_it_is_asked_for(search):
             search.update(BEFORE, **settings)
 
 
+def test_a_weight_from_other_queries_keeps_the_share(still_encoder):
+    search = HybridSearch(still_encoder, BEFORE, queries=QUERIES, share=0.5)
+    expected = HybridSearch(still_encoder, BEFORE, queries=QUERIES[:3], share=0.5).bm25_weight
+    search.update(BEFORE, bm25_weight=0.7)
+    search.update(BEFORE, queries=QUERIES[:3])
+    assert search.bm25_weight == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("queries", [None, QUERIES])
 @pytest.mark.parametrize("share", [0.2, 0.5])
 def test_a_weight_that_was_found_follows_when_documents_have_doubled(still_encoder, caplog, queries, share):
-    search = HybridSearch(still_encoder, BEFORE, queries=queries, share=share)
+    """Documents and not their passages, of which each has several."""
+    texts = [" ".join(random.Random(900 + i).choices(WORDS, k=30)) for i in range(20)]
+    before, more = ({f"d{i}": texts[i] for i in numbers} for numbers in (range(10), range(10, 20)))
+    options = {"queries": queries, "share": share, "passages": 8}
+    search = HybridSearch(still_encoder, before, **options)
+    assert len(search.embeddings) > 3 * len(before)
     weight = search.bm25_weight
-    more = {f"m{i}": " ".join(random.Random(900 + i).choices(WORDS, k=9)) for i in range(40)}
     search.add({key: more[key] for key in [*more][:-1]})
     assert (search.bm25_weight, caplog.text) == (weight, "")
-    search.add({"m39": more["m39"]})
-    expected = HybridSearch(still_encoder, BEFORE | more, queries=queries, share=share)
+    search.add({"d19": more["d19"]})
+    expected = HybridSearch(still_encoder, before | more, **options)
     assert search.bm25_weight == pytest.approx(expected.bm25_weight) != weight
     assert search.weight_source == expected.weight_source
     of = "queries" if queries else "sentences"
-    says = f"BM25 has the weight {search.bm25_weight:.4g} from now on, found from {of} of 80 documents; it was"
+    says = f"BM25 has the weight {search.bm25_weight:.4g} from now on, found from {of} of 20 documents; it was"
     assert says in caplog.text
     weight = search.bm25_weight
     search.add({f"n{i}": text for i, text in enumerate(more.values())})
-    assert search.bm25_weight == weight, "80 documents, then 120"
+    assert search.bm25_weight == weight, "20 documents, then 30"
 
 
 @pytest.mark.parametrize("first", [["a cat"], ["TODO"] * 60, ["..."]], ids=["one", "equal", "signs"])

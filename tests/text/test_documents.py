@@ -169,6 +169,13 @@ def test_metadata_holds_scalars_of_python(given, wanted):
     assert hash(document) == hash(Document("a", "", "one"))
 
 
+def test_the_second_of_two_equal_hours_stays_the_second():
+    """When summer time ends, "==" does not see which."""
+    hour = datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
+    (document,) = as_documents([{"text": "one", "at": pd.Timestamp(hour)}])
+    assert document.metadata["at"].isoformat() == "2024-10-27T02:30:00+01:00"
+
+
 def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
     fields = {"product": "card", "tags": [1], "metadata": {"url": "/a", "parents": {}}, 3: "x", "": "y"}
     found = as_documents([{"id": number, "title": "Cards", "text": "one"} | fields for number in range(3)])
@@ -179,6 +186,7 @@ def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
         "parents."
     )
     assert as_documents({"a": {"id": "a", "text": "one", "date": 3}}) == [Document("a", "", "one", {"date": 3})]
+    assert as_documents({"a": {"id": "b", "text": "one", " day ": 3}})[0].metadata == {"id": "b", "day": 3}
     with pytest.raises(ValueError, match=r"row 0: a text must be valid, got a lone surrogate"):
         as_documents([{"text": "one", "field": "\ud800"}])
 

@@ -52,6 +52,7 @@ def title_and_text(path):
         # front matter
         ("---\ntitle: Lost cards\n---\nabout\n", "Lost cards", "about"),
         ("\ufeff---  \r\ntitle: Lost cards\r\n---\r\nabout\r\n", "Lost cards", "about"),
+        ("---\rtitle: Lost cards\r---\rabout\rit\r", "Lost cards", "about\nit"),
         ("---\ntitle: 'A: b'\ndate: 2020-01-01\n...\nabout", "A: b", "about"),
         ("---\nTitle: >\n  Lost\n  cards\n---\nabout", "Lost cards", "about"),
         ("---\ntitle: Cards\n---\n\n# Cards\n\nabout", "Cards", "about"),
@@ -144,6 +145,7 @@ UNREADABLE = {
     "g": '{\n  "title": Cards\n}\n',
     "h": "+++\nnumber = " + "1" * 5000 + "\n+++\n",
     "i": "---\na: &a [*a]\nb: [\n  *c]\n---\n",
+    "j": '{"\\ud800": "a"}\n',
 }
 
 
@@ -181,7 +183,7 @@ def test_the_files_whose_front_matter_cannot_be_read_are_counted(tmp_path, caplo
         assert len(read(tmp_path)) == 1 + len(UNREADABLE)
         (message,) = caplog.messages
         assert message.startswith(
-            f"Front matter that could not be read is left out: of 9 files, such as {tmp_path}/a.md ("
+            f"Front matter that could not be read is left out: of 10 files, such as {tmp_path}/a.md ("
         )
         assert message.endswith("line 3: mapping values are not allowed here).")
 
@@ -259,6 +261,7 @@ def test_each_ending_of_markdown_is_read(tmp_path, ending):
         ("up: '[[Cards]]'\nurl: https://a.b/c#d\nnote: |\n  a\n  b",
          {"up": "[[Cards]]", "url": "https://a.b/c#d", "note": "a\nb\n"}),
         ("note: Re: cards\npages: 2", {"note": "Re: cards", "pages": 2}),
+        ("pages: 1\npages: 2", {"pages": 2}),
         ("text: no\nsentence: no text\n_id: no id\ndoc_id: none\nmetadata: x",
          {"text": "no", "sentence": "no text", "_id": "no id", "doc_id": "none", "metadata": "x"}),
     ],

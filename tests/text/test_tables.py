@@ -124,6 +124,11 @@ def test_quotes_that_are_text_stay_and_swallow_no_row(tmp_path, rows):
     assert [one.text for one in read_documents(path)] == [row.split("\t")[0] for row in rows.split("\n")]
 
 
+def test_an_empty_first_field_of_a_tsv_is_a_field(tmp_path):
+    (document,) = read_documents(write(tmp_path / "a.tsv", "title\ttext\tnote\n\tone\t\n"))
+    assert (document.title, document.text, document.metadata) == ("", "one", {})
+
+
 def test_a_quoted_field_that_comes_too_late_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("st_extras.text.tables._SNIFFED", 3)
     rows = "".join(f"{number}\ttext\n" for number in range(9))
@@ -164,7 +169,15 @@ def test_columns_of_lists_are_not_read(tmp_path):
         read_sentences(tmp_path / "a.parquet", column="embedding")
 
 
-@pytest.mark.parametrize("rows", ["ID, Text\n007, one\n", '" _id ",SENTENCE\n007 ,one\n', "Text,text,id\n9,one,007\n"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "ID, Text\n007, one\n",
+        '" _id ",SENTENCE\n007 ,one\n',
+        "Text,text,id\n9,one,007\n",
+        "Id,Text,TEXT\n007,one,9\n",
+    ],
+)
 def test_the_case_of_a_columns_name_and_space_around_it_do_not_matter(tmp_path, rows):
     assert texts_by_id(write(tmp_path / "a.csv", rows)) == {"007": "one"}
     assert read_sentences(write(tmp_path / "b.csv", "Body,text\none,two\n"), column="body") == ["one"]
