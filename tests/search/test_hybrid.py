@@ -384,14 +384,11 @@ def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
     texts = [*DOCUMENTS, "Once the old river was wide. A cat walks by the river. " * 5]
     search = HybridSearch(still_encoder, texts, queries=given, bm25_weight=None, passages=8)
     queries = given or queries_from_documents(texts)
+    similarities = still_encoder.similarity(still_encoder.encode_query(queries), search.embeddings).tolist()
+    ends = [0, *itertools.accumulate(map(len, search.passage_spans))]
     pairs = [
-        max(
-            float(still_encoder.similarity(still_encoder.encode_query(query), search.embeddings[row]))
-            for row in range(
-                sum(map(len, search.passage_spans[:place])), sum(map(len, search.passage_spans[: place + 1]))
-            )
-        )
-        for query in queries
+        max(row[ends[place] : ends[place + 1]])
+        for query, row in zip(queries, similarities, strict=True)
         for place, text in enumerate(texts)
         if query not in text
     ]
