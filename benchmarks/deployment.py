@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from sentence_transformers.util import quantize_embeddings
 from torch import Tensor
 
-from benchmarks.domains import DOMAINS, Cell, Domain, adapted
+from benchmarks.domains import DOMAINS, HELD_OUT, Cell, Domain, adapted
 from benchmarks.records import run_once
 from benchmarks.studies import Options, chosen
 from st_extras.evaluation.geometry import moved_threshold
@@ -41,15 +42,15 @@ def smaller(form: str, embeddings: Tensor, calibration: Tensor) -> Tensor:
         codes = quantize_embeddings(rows, "int8", calibration_embeddings=calibration.float().numpy())
         return unit_rows(torch.from_numpy(np.asarray(codes)).double())
     if form == "ubinary":
-        bits = np.unpackbits(np.asarray(quantize_embeddings(rows, "ubinary")), axis=1)
+        bits = np.unpackbits(np.asarray(quantize_embeddings(rows, "ubinary")), axis=1, count=rows.shape[1])
         return unit_rows(torch.from_numpy(2.0 * bits - 1.0))
     return unit_rows(embeddings.double()[:, :DIMENSIONS] if form == "128 dimensions" else embeddings.double())
 
 
-def run_cell(cell: Cell, seed: int) -> dict[str, Any]:
-    """Adapt with a seed, and return what its record holds."""
+def run_cell(cell: Cell, seed: int, fitted: int) -> dict[str, Any]:
+    """Adapt with so many texts, drawn by a seed, and return the record."""
     domain, facts = cell.domain, dict[str, Any]()
-    numbers = domain.order(seed)[domain.kept :]
+    numbers = domain.order(seed)[HELD_OUT:][:fitted]
     model = adapted({}, cell.known, [domain.train[i] for i in numbers], seed, facts)
     test, labels = list(domain.test), label_numbers(domain.labels)
 
@@ -72,7 +73,8 @@ def run_cell(cell: Cell, seed: int) -> dict[str, Any]:
     for form in FORMS[1:]:
         of_form = None if moved is None else moved_threshold(moved, forms["after"]["float32"], forms["after"][form])
         threshold[form] = of_form and of_form.after
-    return {"scores": scores, "threshold": threshold, "chosen": facts["chosen"], "fitted": len(numbers)}
+    record = {"encoder": cell.name, "domain": domain.name, "row": "adapt", "seed": seed}
+    return record | {"scores": scores, "threshold": threshold, "chosen": facts["chosen"], "fitted": len(numbers)}
 
 
 def run(study: dict[str, Any], options: Options) -> None:
@@ -84,14 +86,9 @@ def run(study: dict[str, Any], options: Options) -> None:
         places = sorted(random.Random(0).sample(range(len(domain.test)), study["tested"]))
         test, labels = ([texts[place] for place in places] for texts in (domain.test, domain.labels))
         parts: dict[str, Any] = {"train": train, "test": test, "labels": labels, "pairs": [], "grades": []}
-        cell = Cell(name, dataclasses.replace(domain, fitted=study["fitted"], **parts))
+        cell = Cell(name, dataclasses.replace(domain, **parts))
         for seed in options.seeds or study["seeds"]:
-            record = {"encoder": name, "domain": domain_name, "row": "adapt", "seed": seed}
-            made = run_once(
-                study["name"],
-                f"{name}-{domain_name}-adapt-seed{seed}",
-                lambda cell=cell, seed=seed, record=record: record | run_cell(cell, seed),  # type: ignore[misc]
-                root=options.root,
-            )
+            run = f"{name}-{domain_name}-adapt-seed{seed}"
+            made = run_once(study["name"], run, partial(run_cell, cell, seed, study["fitted"]), root=options.root)
             if made is not None:
                 print(f"{domain_name}, seed {seed}: {made['scores']['after']['float32']:.2f}", flush=True)

@@ -168,7 +168,7 @@ def encoder(name: str) -> SentenceTransformer:
         layers, _, pooling = name.removeprefix("layers").partition("-")
         return load_encoder(packaged_minilm(), layers=int(layers), pooling=pooling or "mean", max_seq_length=32)
     if name == "mpnet":
-        return load_encoder("runs/encoders/mpnet", max_seq_length=64, dtype="bfloat16")
+        return load_encoder("runs/encoders/mpnet", max_seq_length=64)
     if name in ("smollm2-plain", "gemma3-plain"):
         return load_encoder(f"runs/encoders/{name.removesuffix('-plain')}", max_seq_length=64)
     if name in PRETRAINED:

@@ -26,6 +26,8 @@ DATA = "princeton-nlp/datasets-for-simcse"
 WIKIPEDIA, SENTEVAL = "wiki1m_for_simcse.txt", "senteval.tar"
 MODEL_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*/config.json"]
 """What Sentence Transformers loads of an encoder."""
+DATA_FILES = ["*.parquet", "*.jsonl", "*.json", "*.gz", "*.md"]
+"""What ``datasets`` reads of a data set; its page in Markdown names the files of each split."""
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 CHINESE = {
     "zh_atec": ("C-MTEB/ATEC", "test"),
@@ -158,7 +160,7 @@ def data_downloads(*, chinese: bool) -> list[Download]:
     """Return what ``data_folder`` will download."""
     if chinese:
         names = sorted({name for name, _ in CHINESE.values()})
-        return [planned_download(name, ["*.parquet", "*.jsonl", "*.json", "*.gz"], kind="dataset") for name in names]
+        return [planned_download(name, DATA_FILES, kind="dataset") for name in names]
     return [planned_download(DATA, file, kind="dataset") for file in (WIKIPEDIA, SENTEVAL)]
 
 
@@ -224,7 +226,8 @@ def _chinese_sets() -> Iterator[tuple[str, list[Pair]]]:
     from datasets import load_dataset
 
     for name, (repository, split) in CHINESE.items():
-        rows = load_dataset(repository, split=split)
+        folder = snapshot_download(repository, repo_type="dataset", allow_patterns=DATA_FILES)
+        rows = load_dataset(folder, split=split, streaming=True)
         yield name, [(name, str(row["score"]), row["sentence1"], row["sentence2"]) for row in rows]
 
 

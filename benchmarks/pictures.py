@@ -10,7 +10,7 @@ import matplotlib as mpl
 from benchmarks.records import ROOT, records
 from benchmarks.statistics import mean_interval
 from benchmarks.tables.search import COLLECTIONS
-from benchmarks.tables.strength import gains_by_count
+from benchmarks.tables.strength import FEW, gains_by_count
 
 DOCS = ROOT.parent / "docs"
 NAMED = {"banking77": "Banking77", "clinc150": "CLINC150", "stackoverflow": "StackOverflow"}
@@ -36,12 +36,11 @@ def draw_few_texts(found: Mapping[str, Mapping[int, list[float]]]) -> Any:
         ax.errorbar(places, means, yerr=sides, marker=marker, markersize=5, capsize=3, label=title)
     ax.axhline(0, color="black", linewidth=1)
     ax.set_xscale("log")
-    counts = sorted({count for by_count in found.values() for count, gains in by_count.items() if len(gains) > 1})
-    ax.set_xticks(counts, [f"{count:,}" for count in counts])
+    ax.set_xticks(FEW, [f"{count:,}" for count in FEW])
     ax.minorticks_off()
     ax.set_xlabel("texts without labels, all-MiniLM-L6-v2")
     ax.set_ylabel("points gained by adapt")
-    ax.legend(frameon=False)
+    figure.legend(frameon=False, loc="outside upper center", ncols=len(found))
     ax.spines[["top", "right"]].set_visible(False)
     return figure
 

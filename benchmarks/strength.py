@@ -26,7 +26,7 @@ from torch import Tensor
 from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, bfloat16, encoded, encoder, label_figures
 from benchmarks.records import run_once
 from benchmarks.studies import TRANSFORMS, Options, chosen
-from st_extras.adaptation.domain import FOLDS, MOST, compute_candidates
+from st_extras.adaptation.domain import FOLDS, MOST_COMPARED, compute_candidates
 from st_extras.correlation import spearman_of_pairs
 from st_extras.evaluation import LabelFreeComparison, load_labeled_texts
 from st_extras.evaluation.geometry import mean_cosine
@@ -163,10 +163,10 @@ def score(
     rows = random.Random(seed).sample(range(len(domain.train)), min(count, len(domain.train)))
     drawn, base = [domain.train[row] for row in rows], found[f"{domain.name}-train"][rows]
     candidates = compute_candidates(drawn, base, folds=FOLDS, seed=SEED)
-    comparison = LabelFreeComparison(drawn[:MOST], base[:MOST], folds=FOLDS, seed=SEED)
+    comparison = LabelFreeComparison(drawn[:MOST_COMPARED], base[:MOST_COMPARED], folds=FOLDS, seed=SEED)
     scores = {START: label_scores_of(found, domain, grades, None)}
     for one, candidate in candidates.items():
-        compared = comparison.compare(candidate.cross_fitted(base[:MOST]))
+        compared = comparison.compare(candidate.cross_fitted(base[:MOST_COMPARED]))
         scores[TRANSFORMS[one].removeprefix("neighbours, ")] = {
             **label_scores_of(found, domain, grades, candidate.transform),
             **{key: getattr(compared, key) for key in ("gain", "low", "high")},

@@ -341,15 +341,15 @@ def check_iterable(name: str, value: Any, allowed: str) -> Iterable[Any]:
     return value
 
 
-def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str], before: int = 0) -> None:
-    """Check the embeddings (N, D) of N sentences, which come after ``before`` others.
+def check_finite_embeddings(embeddings: Tensor, sentences: Sequence[str]) -> None:
+    """Check the embeddings (N, D) of N sentences.
 
     Raises:
-        ValueError: if one is not finite; the error names the sentence.
+        ValueError: if one is not finite; the error shows the sentence, as its number need not be the caller's.
     """
     from st_extras.functional import finite_rows  # here: the command line checks without torch
 
     finite = finite_rows(embeddings)
     if not finite.all():
-        i = int((~finite).int().argmax())
-        raise ValueError(f"the embedding of sentence {before + i} is not finite (NaN or infinity): {sentences[i]!r}.")
+        sentence = sentences[int((~finite).int().argmax())]
+        raise ValueError(f"the embedding of {shown(sentence)} is not finite (NaN or infinity).")

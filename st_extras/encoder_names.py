@@ -50,10 +50,12 @@ def find_encoder(name: str | os.PathLike[str], *, revision: str | None = None) -
 
     Raises:
         ImportError: if it is "demo" and the package is not installed.
-        ValueError: if it can only be a folder, and there is none of that name.
+        ValueError: if it can only be a folder, and there is none of that name, or it is a file or a folder of others.
     """
     name = os.fspath(name)
     if os.path.exists(name):
+        if not (os.path.isdir(name) and any(file.endswith(".json") for file in os.listdir(name))):
+            raise ValueError(f"{name!r} could not be loaded as an encoder: it is no folder with a config.json in it.")
         return name
     if name == DEMO:
         return packaged_minilm()

@@ -78,10 +78,11 @@ def build_encoder(
     max_seq_length: int = 16,
     seed: int = 0,
     with_head: bool = False,
+    characters: str = "",
 ) -> SentenceTransformer:
     """A tiny random BERT with its own tokenizer, saved to ``folder`` and loaded as a SentenceTransformer."""
     folder.mkdir(parents=True, exist_ok=True)
-    vocab = vocabulary()
+    vocab = [*vocabulary(), *sorted(set(characters))]
     (folder / "vocab.txt").write_text("\n".join(vocab), encoding="utf8")
     tokenizer = BertTokenizer(vocab={token: i for i, token in enumerate(vocab)}, model_max_length=max_seq_length)
     tokenizer.save_pretrained(folder)

@@ -26,6 +26,7 @@ def test_what_a_name_stands_for():
     assert find_encoder(DEMO_ID, revision="v1") == DEMO_ID
     assert find_encoder("org/there", revision="v1") == "org/there"
     Path("demo").mkdir()
+    Path("demo/config.json").write_text("{}")
     assert find_encoder("demo") == "demo", "a folder of the user comes first"
     assert find_encoder(Path("demo")) == "demo"
 
@@ -37,6 +38,17 @@ def test_a_folder_that_is_not_there(name):
             ValueError, match=rf"^{re.escape(repr(name))} could not be loaded .*: there is no such folder"
         ):
             find(name)
+
+
+def test_data_in_place_of_an_encoder(tmp_path):
+    """As in ``evaluate demo --text one.txt two.txt``: before any encoder is loaded."""
+    (tmp_path / "two.txt").write_text("a text")
+    for place in (tmp_path, tmp_path / "two.txt"):
+        for find in (find_encoder, load_encoder, load):
+            with pytest.raises(
+                ValueError, match=rf"^'{re.escape(str(place))}' could not be .*: it is no folder with a"
+            ):
+                find(place)
 
 
 @pytest.mark.parametrize("way", [load_encoder, load])

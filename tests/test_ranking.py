@@ -34,6 +34,18 @@ def test_the_highest_come_first_and_of_equal_ones_the_lower_number():
     assert highest(rows, 7).tolist() == loop
 
 
+@pytest.mark.parametrize("block", [1, 3, 40])
+def test_equal_documents_have_equal_scores_and_the_first_comes_first(monkeypatch, block):
+    """A matrix product rounds equal rows otherwise at the edge of its blocks."""
+    queries = draw(40, 48, seed=1).float().numpy()
+    documents = draw(3, 48).float().numpy()[np.arange(61) % 3]
+    monkeypatch.setattr(functional, "_SCORES", 61 * block)
+    for _, scores in score_blocks(queries, documents):
+        for first in range(3):
+            assert (scores[:, first::3] == scores[:, [first]]).all()
+    assert (np.diff(first_documents(queries, documents, 20)) == 3).all()
+
+
 def test_blocks_change_nothing(monkeypatch):
     queries, documents = draw(40, 8).float().numpy(), draw(30, 8, seed=1).float().numpy()
     whole = first_documents(queries, documents, 4)

@@ -47,6 +47,7 @@ TABLES: dict[str, Declared] = {
     "method-dclr": similarity.DCLR_PARTS,
     "method-adcse": similarity.ADCSE_HEADS,
     "method-repal": similarity.REFINED,
+    "method-repal-fixed": similarity.FIXED,
     "method-whitening": similarity.WHITENING,
     "steps": cost.STEPS,
     "latency": cost.LATENCY,

@@ -143,6 +143,17 @@ REFINED = Table(
     [(step, {"metric": after(step), "show": counted}) for step in ("plain", SENTENCE_TERM, BOTH_TERMS)],
 )
 
+FIXED_WEIGHT: Part = {"of": TRAINED[RECOMMENDED][LAYERS], "metric": after(f"{SENTENCE_TERM}, weight 0.3")}
+FIXED = Sentence(
+    "At the fixed weight 0.3: {plain} after decoupled SimCSE on ConSERT's views, {refined} with the "
+    "sentence term, {gain}.",
+    {
+        "plain": FIXED_WEIGHT | {"metric": "average", "show": counted},
+        "refined": FIXED_WEIGHT | {"show": spread},
+        "gain": FIXED_WEIGHT | {"minus_metric": "average", "show": gain},
+    },
+)
+
 _WHITENED = {
     "plain": "plain",
     SENTENCE_TERM: SENTENCE_TERM,

@@ -54,7 +54,7 @@ TRAINED: dict[str, dict[str, Runs]] = {
         OWN: runs("mechanisms_dclr_own/simcse-no-positive"),
     },
     RECOMMENDED: {
-        LAYERS: runs("mechanisms_dclr/simcse-consert-views-no-positive"),
+        LAYERS: runs("recommended/simcse-consert-views-no-positive"),
         OWN: runs("mechanisms_dclr_own/simcse-consert-views-no-positive"),
         **{name: runs(f"{study}/dclr-consert-views-neither") for name, study in DECODER_STUDIES.items()},
     },

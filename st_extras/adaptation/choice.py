@@ -15,7 +15,7 @@ RAW_MEAN_COSINE = 0.7
 language models and BERT-small, whitening lost up to 6 points there, gained 8 to 18 on STS-B, and on three domains about
 twice what the medium transform did. Of encoders at 0.68 and less, some lost 3 to 7 on both (docs/measured.md)."""
 WHITENING_SHARE = 0.125
-"""Whitening is tried if the medium transform loses no more than this share of what a candidate may lose: chosen by the
+"""Whitening is tried if the medium transform loses no more than this share of ``max_general_loss``: chosen by the
 records of the strength study (benchmarks/results/strength.jsonl)."""
 SMALLEST_GENERAL_SCORE = 30.0
 """Of an encoder with less, the graded pairs show nothing: no candidate is refused for what it loses on them."""

@@ -49,7 +49,7 @@ from st_extras.correlation import spearman_of_pairs
 from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset, without_labeled
 from st_extras.evaluation.geometry import mean_cosine, moved_threshold, unrelated_cosines
-from st_extras.evaluation.label_free import LEAST_CONFIRMED, MOST
+from st_extras.evaluation.label_free import LEAST_CONFIRMED, MOST_COMPARED
 from st_extras.evaluation.label_metrics import label_scores
 from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.linear import Affine, add_linear
@@ -64,9 +64,9 @@ DEV_SCORE = "score on dev, x 100"
 LABEL_FREE_SCORE = "label-free score of texts by transforms computed without them, no unit"
 """What a gain measures, with a development set and without."""
 FOLDS = 2
-"""Parts of the scored texts: more cost more and choose no better."""
+"""Parts of the scored texts, each scored by transforms from the others: more cost more and choose no better."""
 MOST_OUTSIDE = 4000
-"""At most this many texts outside a fold are used: the time of a fit grows with their square."""
+"""From at most this many texts outside a fold a transform is computed for it: the time grows with their square."""
 _NUMBERS = re.compile(r"[\d\s]+")
 
 
@@ -113,8 +113,7 @@ def adapt(
 
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, the encoder has no Pooling, different
-            encoders for its routes or a ``truncate_dim``, an embedding is not finite, too few texts could be encoded in
-            the time, or ``dev`` cannot be scored.
+            encoders for its routes or a ``truncate_dim``, an embedding is not finite, or ``dev`` cannot be scored.
 
     Example:
         >>> import tempfile
@@ -134,8 +133,8 @@ def adapt(
         sample = run.sample(texts)
         if isinstance(dev, LabeledTexts):  # candidates are not computed from the texts whose labels choose
             sample = dataclasses.replace(sample, texts=without_labeled(sample.texts, dev.texts))
-        embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding")
-        corpus = usable_corpus(sample, embeddings, model.dtype or torch.float32)
+        embeddings = run.encode_sample(sample.texts, "Encoding")
+        corpus = corpus_of_sample(sample, embeddings, model.dtype or torch.float32)
         if strength is not None:
             max_general_loss = math.inf
         elif max_general_loss is None:
@@ -168,7 +167,7 @@ def adapt(
                 line=card_line(result, summary, scores.general, points),
                 citation=CITATIONS["he2003locality"],
             )
-            texts, before = corpus.texts[:MOST], corpus.embeddings[:MOST]
+            texts, before = corpus.texts[:MOST_COMPARED], corpus.embeddings[:MOST_COMPARED]
             as_scored, folds = candidate.cross_fitted(before), len(candidate.by_fold)
             after = candidate.transform.apply(before)
             details = dataclasses.replace(
@@ -223,7 +222,7 @@ def check_dev(dev: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Texts that candidates are computed from and compared on, and the base model's embeddings.
+    """Texts that candidates are computed from and compared on, if they can be used, and the base model's embeddings.
 
     They are fewer than the sample where encoding stopped at its deadline, or a text has no embedding.
 
@@ -243,8 +242,8 @@ class Corpus:
     why_not_usable: str | None
 
 
-def usable_corpus(sample: Sample, embeddings: Tensor, precision: torch.dtype = torch.float32) -> Corpus:
-    """Leave out texts without an embedding, and find out whether the others can be used.
+def corpus_of_sample(sample: Sample, embeddings: Tensor, precision: torch.dtype = torch.float32) -> Corpus:
+    """Return a sample without texts that have no embedding, with why the others cannot be used, if they cannot.
 
     Args:
         sample: the texts.
@@ -258,7 +257,7 @@ def usable_corpus(sample: Sample, embeddings: Tensor, precision: torch.dtype = t
     rounding = max(ROUNDING, torch.finfo(precision).eps) * float(embeddings.norm())
     reason = "the encoder gives all texts the same embedding, but for the rounding of its numbers."
     alike = float((embeddings - embeddings.mean(dim=0)).norm()) <= rounding
-    summary = sample.summary(encoded, texts, near_duplicate_share(texts[:MOST]))
+    summary = sample.summary(encoded, texts, near_duplicate_share(texts[:MOST_COMPARED]))
     return Corpus(texts, embeddings, summary, mean_cosine(embeddings), reason if alike else None)
 
 
@@ -360,7 +359,7 @@ def compute_candidates(texts: Sequence[str], embeddings: Tensor, *, folds: int, 
         return neighbor_directions(embeddings[rows], tfidf=character_tfidf(some), seed=seed)
 
     rows = torch.arange(len(texts))
-    parts = rows[:MOST].tensor_split(folds) if folds else ()
+    parts = rows[:MOST_COMPARED].tensor_split(folds) if folds else ()
     outside = [directions(rows[~torch.isin(rows, part)][:MOST_OUTSIDE]) for part in parts]
     whole = directions(rows)
     return {one.name: Candidate(one.affine(whole), tuple(map(one.affine, outside))) for one in CANDIDATES}
@@ -455,13 +454,13 @@ def score_candidates(
 
     confirmed_share = base_on_dev = None
     if dev is None:
-        scored = corpus.embeddings[:MOST]
-        comparison = LabelFreeComparison(corpus.texts[:MOST], scored, folds=folds, seed=seed)
+        scored = corpus.embeddings[:MOST_COMPARED]
+        comparison = LabelFreeComparison(corpus.texts[:MOST_COMPARED], scored, folds=folds, seed=seed)
         confirmed_share = comparison.confirmed_share
         if confirmed_share < LEAST_CONFIRMED:
             return DomainScores(
-                f"only {confirmed_share:.0%} of the texts have a neighbour that embeddings and words agree on, so "
-                "nothing can be compared without labels.",
+                f"only {confirmed_share:.0%} of the texts in one of {folds} parts have a neighbour that embeddings and "
+                "words agree on, so nothing can be compared without labels.",
                 confirmed_share=confirmed_share,
             )
 
@@ -482,7 +481,7 @@ def score_candidates(
         candidates, gain, on_pairs, general, max_general_loss, may_skip_whitening=dev is None, seconds=seconds
     )
     return DomainScores(
-        scored=len(corpus.texts[:MOST]) if dev is None else 0,
+        scored=len(corpus.texts[:MOST_COMPARED]) if dev is None else 0,
         gain_measure=LABEL_FREE_SCORE if dev is None else DEV_SCORE,
         results=results,
         candidates=candidates,

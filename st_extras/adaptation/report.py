@@ -81,8 +81,8 @@ class DomainDetails:
             it is below 30, where they show nothing.
         dev: score times 100 of the base model on ``dev``.
         mean_cosine: of two different texts, -1 to 1.
-        confirmed_share: share of the scored texts, 0 to 1, that have a confirmed neighbour: see
-            :class:`~st_extras.evaluation.LabelFreeComparison`.
+        confirmed_share: share of the scored texts, 0 to 1, that have a confirmed neighbour, in the part of them where
+            it is lowest: see :class:`~st_extras.evaluation.LabelFreeComparison`.
         not_tried: which candidate was left out and why; None: all were tried.
         expected_points: between how many points the label-free gain of the chosen candidate lies by labels, in the mean
             of 1-NN accuracy, V-measure and MAP@R times 100: see

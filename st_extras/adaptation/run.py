@@ -31,13 +31,13 @@ from st_extras.checks import (
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.prompts import Role, encode_as
 from st_extras.encoders.structure import check_known, keep_modes, warn_if_poorly_read
-from st_extras.evaluation.label_free import FEWEST
+from st_extras.evaluation.label_free import FEWEST_COMPARED
 from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
 from st_extras.text.corpus import different_texts, sampled_texts
 from st_extras.text.words import SPACED_WORD
 
-FEWEST_TEXTS = 2 * FEWEST
+FEWEST_TEXTS = 2 * FEWEST_COMPARED
 """An encoder is left unchanged with fewer different texts: they are compared in two parts."""
 REPORT = "adaptation.json"
 PART = 500
@@ -52,8 +52,8 @@ class AdaptationOptions:
 
     Args:
         minutes: how long it may take, about, above 0 and up to 10,000; encoding the sample stops after 60 % of the
-            time, and the texts encoded by then are used, which the result says first. Too few of them are an error.
-            Candidates are computed and scored in any case. None: as long as it takes.
+            time, and the texts encoded by then are used, which the result says first. Too few of them leave the encoder
+            unchanged; from enough, candidates are computed and scored in any case. None: as long as it takes.
         limit: use at most this many texts, 200 to 50,000, drawn at random.
         batch_size: texts per forward pass.
         seed: random seed.
@@ -152,7 +152,7 @@ class AdaptationRun:
 
         with start_run(model, output, options) as run:
             sample = run.sample(texts)
-            embeddings = run.encode_sample(sample.texts, FEWEST_TEXTS, "Encoding")
+            embeddings = run.encode_sample(sample.texts, "Encoding")
             ...
             return run.finish(...)
 
@@ -209,7 +209,7 @@ class AdaptationRun:
                 embeddings = encode(
                     chunk, batch_size=self.options.batch_size, convert_to_tensor=True, show_progress_bar=False
                 )
-                check_finite_embeddings(embeddings, chunk, first)
+                check_finite_embeddings(embeddings, chunk)
                 encoded.append(embeddings.to(device).double())
                 bar.update(len(chunk))
         embeddings = torch.cat(encoded[1:] or encoded)
@@ -217,27 +217,14 @@ class AdaptationRun:
             return embeddings
         return embeddings[list(takewhile(lambda place: place < len(embeddings), places))]
 
-    def encode_sample(self, texts: Sequence[str], fewest: int, label: str, *, role: Role | None = None) -> Tensor:
-        """Return (n, D) embeddings of the texts that can be encoded in 60 % of the run's time; see :meth:`encode`.
+    def encode_sample(self, texts: Sequence[str], label: str, *, role: Role | None = None) -> Tensor:
+        """Return (n, D) embeddings of the first n of N texts: what is encoded in 60 % of the run's time, perhaps none.
 
-        Args:
-            texts: N >= n of them.
-            fewest: how many have to be encoded, if there are as many.
-            label: see :meth:`encode`.
-            role: see :meth:`encode`.
-
-        Raises:
-            ValueError: if they are fewer, which keeps an earlier result; or if an embedding is not finite.
+        Arguments and errors are those of :meth:`encode`.
         """
         minutes = self.options.minutes
         deadline = math.inf if minutes is None else self.began + 60 * minutes * _ENCODING_SHARE
-        embeddings = self.encode(texts, label, role=role, deadline=deadline)
-        if len(embeddings) < min(fewest, len(texts)):
-            raise ValueError(
-                f"minutes must be enough to encode {fewest} texts, got {minutes:g}, in which {len(embeddings)} of "
-                f"{len(texts)} were encoded: give more, or leave them out."
-            )
-        return embeddings
+        return self.encode(texts, label, role=role, deadline=deadline)
 
     def finish(
         self,

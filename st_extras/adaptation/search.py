@@ -111,7 +111,7 @@ def adapt_search(
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, most of the queries are documents, the
             encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
-            be used with it, an embedding is not finite, or too few documents could be encoded in the time.
+            be used with it, or an embedding is not finite.
 
     Example:
         >>> import tempfile
@@ -232,9 +232,8 @@ def encode_collection(
     passage_texts = passages.texts(sample.texts)
     if keep_index and run.model.similarity_fn_name == "dot":
         _check_lengths(run.encode(passage_texts[:PART], "Encoding first documents", role="document"))
-    fewest = int(passages.first[min(FEWEST_DOCUMENTS, len(sample.texts))])  # passages of as many documents
     query_embeddings = run.encode(queries, "Encoding queries", role="query")
-    passage_embeddings = run.encode_sample(passage_texts, fewest, "Encoding documents", role="document")
+    passage_embeddings = run.encode_sample(passage_texts, "Encoding documents", role="document")
     # a table of words gives 0 to texts of unknown words, which are left out
     queries, query_embeddings = with_embedding(queries, query_embeddings)
     encoded = int(np.searchsorted(passages.first, len(passage_embeddings), side="right")) - 1  # whole documents

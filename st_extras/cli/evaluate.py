@@ -22,7 +22,7 @@ Models = Iterator[tuple[str, Any]]
 _DATA = {
     "labeled": ("text_column", "label_column"),
     "retrieval": (
-        *("judged", "split", "baseline", "index", "language", "passages", "ranks"),
+        *("judged", "whole_files", "split", "baseline", "index", "language", "passages", "ranks"),
         *("query_prompt", "document_prompt"),
     ),
     "text": ("before", "threshold", "prompt", "column"),
@@ -61,9 +61,10 @@ def evaluate(
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = "label",
     retrieval: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="Search collection: a folder in BEIR's layout, or with --judged the documents.",
+            help="Search collection: a folder in BEIR's layout, or with --judged the documents; these repeatable.",
+            callback=options.find_texts,
             rich_help_panel=options.SEARCH,
         ),
     ] = None,
@@ -74,6 +75,14 @@ def evaluate(
             rich_help_panel=options.SEARCH,
         ),
     ] = None,
+    whole_files: Annotated[
+        bool,
+        typer.Option(
+            "--whole-files",
+            help="--judged: each .txt file is a document, its path the id.",
+            rich_help_panel=options.SEARCH,
+        ),
+    ] = False,
     split: Annotated[
         str | None,
         typer.Option(
@@ -198,9 +207,12 @@ def evaluate(
             options.check_replaceable("--ranks", ranks, "an earlier table of ranks", _RANKS_TITLE.encode())
         if judged is not None:
             options.refuse_unread(context, "does not go with --judged, which has the judgements", "split")
-            task = evaluation.load_judged(retrieval, judged)
+            task = evaluation.load_judged(retrieval, judged, whole_files=whole_files)
         else:
-            task = evaluation.load_retrieval(retrieval, split)
+            options.refuse_unread(context, "needs --judged", "whole_files")
+            if len(retrieval) > 1:
+                raise ValueError(f"--retrieval must be one folder without --judged, got {len(retrieval)}.")
+            task = evaluation.load_retrieval(retrieval[0], split)
 
         from st_extras.evaluation.retrieval import comparison_rows  # below: torch, which takes seconds
 
@@ -239,14 +251,15 @@ def evaluate(
             if len(encoders) == 1:
                 raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
         texts, queries = stream_sentences(text, column=column), options.read_given_queries(None, text)
-        report = evaluation.compare_texts(  # imports torch, which takes seconds
-            models,
-            texts,
-            queries=queries,
-            threshold=threshold,
-            prompt=prompt,
-            show_progress_bar=bar,
-        )
+        with argument_called("--text", "texts"):
+            report = evaluation.compare_texts(  # imports torch, which takes seconds
+                models,
+                texts,
+                queries=queries,
+                threshold=threshold,
+                prompt=prompt,
+                show_progress_bar=bar,
+            )
         if as_json:
             print_json(report.as_json())
         else:
@@ -293,7 +306,7 @@ def _announced(models: Models, count: int, documents: Sequence[str]) -> Models:
     for name, model in models:
         seconds = encoding_seconds(model, documents)
         if seconds >= _SLOW:
-            hint = "; with --index FILE, once" if count == 1 else ""
+            hint = "; with --index FILE, once" if count == 1 else "; --index FILE keeps them, for one encoder alone"
             print_line(
                 f"{name} encodes {counted(len(documents), 'document')}, which takes about "
                 f"{counted(max(1, round(seconds / 60)), 'minute')}{hint}.",

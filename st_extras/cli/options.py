@@ -49,7 +49,19 @@ WRITTEN = ("output", "index", "ranks", "folder")
 
 
 class Command(TyperCommand):
-    """A command that runs only if nothing that it reads would be lost by what it writes."""
+    """A command that reads all data that it is given, and runs only if it would write over none of it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line, and refuse data that would be read from the last of several places alone.
+
+        Raises:
+            ValueError: if an option that names data, and takes one value, is given twice.
+        """
+        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        for parameter in (one for one in self.params if one.name in READ and one.param_type_name == "option"):
+            if (count := order.count(parameter)) > 1 and not parameter.multiple:
+                raise ValueError(f"{_shown_name(parameter)} must be given once, got it {count} times.")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error that does not explain itself names the command.

@@ -157,7 +157,7 @@ def search(
         elif is_blank(text):
             print_line("A query without text finds nothing.")
         else:
-            _print_hits(text, hits)
+            _print_hits(text, hits, found.model.similarity_fn_name)
 
 
 def _among(conditions: Iterable[str], documents: Sequence[Document]) -> Callable[[Document], bool] | None:
@@ -180,8 +180,9 @@ def _among(conditions: Iterable[str], documents: Sequence[Document]) -> Callable
         values = {_as_text(document.metadata.get(field)) for document in documents}
         there = sorted(text for text in values if text is not None)
         if value not in there:
-            shown_values = ", ".join(there[:_FEW_VALUES]) + ", ..." * (len(there) > _FEW_VALUES)
-            print_line(f"--where {field}={value}: no document has this value, but {shown_values}.", to_stderr=True)
+            more = f" and {len(there) - _FEW_VALUES:,} others" * (len(there) > _FEW_VALUES)
+            listed = ", ".join(map(repr, there[:_FEW_VALUES])) + more
+            print_line(f"--where {field}={value}: no document has this value, but {listed}.", to_stderr=True)
             return meets_all
     if not any(map(meets_all, documents)):
         print_line("--where: no document meets all conditions.", to_stderr=True)
@@ -237,7 +238,7 @@ def _print_bound(found: HybridSearch) -> None:
         return
     print_line(
         f"1 in 1,000 pairs of a query and an unrelated document have a {found.model.similarity_fn_name} above "
-        f"{bound:.3f}: a hit whose dense is below it may be no answer."
+        f"{bound:.3f}: a hit below it may be no answer."
     )
 
 
@@ -283,18 +284,25 @@ def _as_json(query: str, hits: Sequence[Hit]) -> dict[str, Any]:
     return {"query": query, "hits": rows}
 
 
-def _print_hits(query: str, hits: Sequence[Hit]) -> None:
-    """Print the documents of a query as a table as wide as the terminal: texts are cut, ids go on on the next line."""
+def _print_hits(query: str, hits: Sequence[Hit], similarity: str) -> None:
+    """Print the documents of a query as a table as wide as the terminal: texts are cut, ids go on on the next line.
+
+    Args:
+        query: its title.
+        hits: its rows, best first.
+        similarity: what the encoder's side of the score is called, "cosine" or "dot".
+    """
     console = table_console()
     title = Text(_CONTROL.sub(" ", query))
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
+    table.add_column(similarity, justify="right", no_wrap=True)
     table.add_column("id", overflow="fold", max_width=_LONGEST_ID)
     table.add_column("text", no_wrap=True, ratio=1)
     for rank, hit in enumerate(hits, start=1):
         key = Text(_CONTROL.sub(" ", str(hit["corpus_id"])))
-        table.add_row(str(rank), f"{hit['score']:.4f}", key, _marked(hit, console.is_terminal))
+        table.add_row(str(rank), f"{hit['score']:.4f}", f"{hit['dense']:.3f}", key, _marked(hit, console.is_terminal))
     console.print(table)
 
 

@@ -50,10 +50,12 @@ class FrozenEncoder(nn.Module):
         super().__init__()
         trained = unwrap(trained_model)
         if model is trained:
-            raise ValueError('complementary_model is the trained model itself: pass "self" for self-weighting.')
+            raise ValueError(
+                'model must be another encoder than the trained one, got that one: pass "self" to the loss.'
+            )
         if not isinstance(trained.tokenizer, PreTrainedTokenizerBase):
             raise ValueError(
-                f"model must have a transformers tokenizer, got {type(trained.tokenizer).__name__}: use "
+                f"trained_model must have a transformers tokenizer, got {type(trained.tokenizer).__name__}: use "
                 'complementary_model="self".'
             )
         if isinstance(model, str | PathLike):
@@ -62,7 +64,7 @@ class FrozenEncoder(nn.Module):
         elif isinstance(model, SentenceTransformer):
             self.name = _name_of(model)
         else:
-            raise ValueError(f"complementary_model must be an encoder or the path of one, got {shown(model)}.")
+            raise ValueError(f"model must be an encoder or the path of one, got {shown(model)}.")
         for encoder in (model, trained):
             fix_padding_side(encoder)
         self._hidden = [model, trained]  # in a list, so that nn.Module does not register them

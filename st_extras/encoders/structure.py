@@ -236,7 +236,8 @@ def why_poorly_read(model: SentenceTransformer, texts: Sequence[str]) -> str | N
         return None
     reason = f"{unknown:.0%} of their tokens are unknown"
     if known is not None:
-        reason += f", and most of their letters are {script.title()}, in which its tokenizer has {known} words"
+        name = script if script == _HAN else script.title()
+        reason += f", and most of their letters are {name}, in which its tokenizer has {known} words"
     return (
         f"This encoder hardly reads the texts: {reason}; use an encoder for their language, such as a multilingual one."
     )

@@ -14,13 +14,15 @@ from st_extras.evaluation.label_metrics import average_precision
 from st_extras.evaluation.reporting import bootstrap_interval, check_embeddings
 from st_extras.text.term_weights import character_tfidf
 
-FEWEST = 100
-"""Fewer texts are too few to compare on."""
-MOST = 2000
+FEWEST_COMPARED = 100
+"""Fewer texts, of each fold, are too few to compare on."""
+MOST_COMPARED = 2000
 """A comparison holds the similarities of all pairs of texts: for 2,000, 32 MB each of embeddings, 16 MB of grams."""
 LEAST_CONFIRMED = 0.2
-"""The share of the texts that must have a confirmed neighbour for the score to be used."""
-_NEAREST, _CONFIRMED, _OVERLAPPING = 10, 20, 5
+"""The share of the texts, of each fold, that must have a confirmed neighbour for the score to be used."""
+_NEAREST = 10  # neighbours whose own are compared, for coherence
+_CONFIRMED = 20  # nearest ones of both views, of which those in both are confirmed
+_OVERLAPPING = 5  # texts that share most
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ class LabelFreeComparison:
       with clear groups.
 
     No measure is enough alone: fitting noise raises coherence and lowers the others, losing meaning can raise word
-    overlap alone. Use texts that the change was not fitted on (held-out texts). The score was developed on three data
-    sets and two encoders, with labels of short texts on one topic each; docs/measured.md shows how often it was wrong.
+    overlap alone. Use texts that the change was not fitted on (held-out texts). Labels of three sets of short texts
+    on one topic each, with two encoders, showed what to measure; docs/measured.md shows how often it was wrong.
 
     Args:
         texts: N different texts, 100 to 2,000; of several folds, 100 for each.
@@ -88,8 +90,8 @@ class LabelFreeComparison:
     def __init__(self, texts: Sequence[str], base: Tensor, *, folds: int = 1, seed: int = 0) -> None:
         self.texts = check_strings("texts", texts)
         self.seed = check_seed("seed", seed)
-        folds = check_count("folds", folds, 1, MOST // FEWEST)
-        check_count("the number of texts", len(self.texts), folds * FEWEST, MOST)
+        folds = check_count("folds", folds, 1, MOST_COMPARED // FEWEST_COMPARED)
+        check_count("the number of texts", len(self.texts), folds * FEWEST_COMPARED, MOST_COMPARED)
         if len(set(self.texts)) < len(self.texts):
             raise ValueError("texts must be different from each other, got some twice: leave out the repeated ones.")
         unit = check_embeddings("base", base)
@@ -144,7 +146,8 @@ def _measures(unit: Tensor, relevant: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _cosines(unit: Tensor) -> Tensor:
-    return (unit @ unit.T).fill_diagonal_(-torch.inf)
+    """Return cosines (n, n) of unit rows in float64, rounded so that equal ones are tied; -inf of a row with itself."""
+    return (unit @ unit.T).round(decimals=12).fill_diagonal_(-torch.inf)
 
 
 def _nearest(similarities: Tensor, count: int) -> Tensor:

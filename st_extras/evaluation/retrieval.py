@@ -21,7 +21,7 @@ from st_extras.functional import row_blocks
 from st_extras.ranking import Floats, check_product, comparable, highest, hybrid_weight, sample_queries, score_blocks
 from st_extras.search import HybridSearch
 from st_extras.search.parquet_file import check_search_file
-from st_extras.text.corpus import is_blank
+from st_extras.text.corpus import different_texts, is_blank
 from st_extras.text.term_weights import BM25
 
 _BM25 = "BM25"  # the row
@@ -113,16 +113,17 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         prompt: str | None = None,
         **options: Any,
     ) -> Any:
-        """Return the (N, D) embeddings of queries or documents, each with its prompt.
+        """Return the (N, D) embeddings of queries or documents, each with its prompt; equal ones are encoded once.
 
         Raises:
             ValueError: if one is not finite.
         """
         if prompt is None and prompt_name is None and encode_fn_name is not None:
             prompt = other_prompt(model, encode_fn_name)
-        found: Any = super().embed_inputs(model, sentences, encode_fn_name, prompt_name, prompt, **options)
-        check_finite_embeddings(found, sentences)
-        return found
+        different, places = different_texts(sentences)
+        found: Any = super().embed_inputs(model, different, encode_fn_name, prompt_name, prompt, **options)
+        check_finite_embeddings(found, different)
+        return found[places]
 
     def compute_metrics(self, queries_result_list: list[Any]) -> Any:
         """Return the metrics of the hits of each query, best first, by name and depth; without its own document."""
@@ -293,7 +294,7 @@ def compare_retrieval(
     if baseline is not None:
         check_choice("baseline", baseline, (*hits, None))
         hits = {baseline: hits[baseline]} | hits
-    return _compared(evaluator, hits)
+    return _comparison_of(evaluator, hits)
 
 
 def _open_index(
@@ -343,7 +344,7 @@ def _blocks_of_index(search: HybridSearch, evaluator: RetrievalEvaluator) -> Ite
         yield dense, bm25
 
 
-def _compared(evaluator: RetrievalEvaluator, hits: dict[str, list[list[dict[str, Any]]]]) -> RetrievalComparison:
+def _comparison_of(evaluator: RetrievalEvaluator, hits: dict[str, list[list[dict[str, Any]]]]) -> RetrievalComparison:
     """Return the metrics of each row's hits, with the differences to the first row."""
     rows: dict[str, dict[str, float]] = {}
     ranks: dict[str, list[int | None]] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from st_extras.checks import check_instance, shown
-from st_extras.text.corpus import check_sentence, is_blank
+from st_extras.text.corpus import Sources, check_sentence, is_blank
 from st_extras.text.documents import Document, as_documents, read_documents, read_queries, text_id
 from st_extras.text.files import read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
@@ -184,21 +184,22 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
         raise ValueError(f"{place}{str(error).removesuffix('.')}{taken_for}.") from None
 
 
-def load_judged(source: str | PathLike[str], judged: str | PathLike[str]) -> RetrievalTask:
+def load_judged(sources: Sources, judged: str | PathLike[str], *, whole_files: bool = False) -> RetrievalTask:
     """Load a search collection of your own: documents, and one file of judged queries.
 
     Args:
-        source: a file, a folder or a pattern of documents with ids, as for ``st-extras search``.
+        sources: files, folders or patterns of documents with ids, as for ``st-extras search``.
         judged: a table, such as .tsv or .jsonl, with the columns ``query`` (its text), ``id`` (of a document; also
             ``corpus-id`` or ``doc_id``) and, if wanted, ``grade`` (also ``score``, ``relevance``, ``label``,
             ``rating``, ``rel`` or ``gain``; above 0: relevant). A file without grades has the other two columns alone.
             A query with several relevant documents has a row for each.
+        whole_files: a .txt file is one document, and its path the id.
 
     Raises:
         ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
             grades, or no document is relevant to any query.
     """
-    texts = _texts_by_id(read_documents(source, option="", require_ids=True))
+    texts = _texts_by_id(read_documents(sources, option="", require_ids=True, whole_files=whole_files))
     rows = open_file(judged, _JUDGED_QUERY_COLUMNS, other=".tsv").rows()
     relevant = _by_query((where, _check_query(row["query"], where), row) for where, row in rows)
     if not relevant:
@@ -243,22 +244,22 @@ def _open_judgements(file: Path) -> tuple[Table, str]:
         fields = first.split(between)
         if (names := _WITHOUT_HEADER.get(len(fields), ())) and _reads_as_number(fields[-1]):
             taken_for = f" (its columns, which no header names, were read as {', '.join(names[:-1])} and {names[-1]})"
-            return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, file, names)), taken_for
+            return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, names=names)), taken_for
     header = first.split()
     if not {*first} & {*"\t,;|"} and all(_JUDGEMENT_COLUMNS[key].found_in(header) for key in ("query", "document")):
-        return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, file, header, number)), ""
+        return Table(str(file), _JUDGEMENT_COLUMNS, partial(_split_rows, names=header, skipped=number)), ""
     return open_file(file, _JUDGEMENT_COLUMNS, other=".tsv"), ""
 
 
-def _split_rows(file: Path, names: Sequence[str], skipped: int = 0) -> Rows:
+def _split_rows(table: Table, names: Sequence[str], skipped: int = 0) -> Rows:
     """Yield the rows below the first lines, whose fields one of _SEPARATORS separates, and none has quotes."""
-    lines = ((number, line.strip()) for number, line in read_lines(file) if number > skipped and line.strip())
+    lines = ((number, line.strip()) for number, line in read_lines(table.name) if number > skipped and line.strip())
     between: str | None = None
     for row, (number, line) in enumerate(lines):
         if row == 0:
             between = next((sign for sign in _SEPARATORS if len(line.split(sign)) == len(names)), None)
         fields = (field.strip() for field in line.split(between, len(names) - 1))
-        yield f"{file}, line {number}", dict.fromkeys(names) | dict(zip(names, fields, strict=False))
+        yield f"{table.name}, line {number}", dict.fromkeys(names) | dict(zip(names, fields, strict=False))
 
 
 def _reads_as_number(text: str) -> bool:

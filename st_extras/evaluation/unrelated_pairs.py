@@ -111,7 +111,7 @@ def encode_pairs(
         else:
             embeddings[name] = encode_as(model, "document", texts, **options)
             query_embeddings[name] = encode_as(model, "query", queries, **options)
-    known, embeddings = _known("text", texts, embeddings)
+    known, embeddings = _known("texts", texts, embeddings)
     if queries is None:
         return UnrelatedPairs(known, embeddings)
     queries, query_embeddings = _known("queries", queries, query_embeddings)
@@ -214,7 +214,7 @@ def compare_texts(
         threshold = check_interval("threshold", threshold, -1, 1)
         if len(loaded) < 2:
             raise ValueError(f"threshold needs a second encoder, whose equivalent is found, got {len(loaded)}.")
-    sample, read = sampled_texts(texts, _SAMPLED, 42, "text")
+    sample, read = sampled_texts(texts, _SAMPLED, 42)
     has_routes = any(has_search_routes(model) for _, model in loaded)
     if has_routes and prompt is not None:
         raise ValueError("prompt must be left out for an encoder with routes for queries and documents, got one.")

@@ -189,15 +189,15 @@ def stream_embeddings(
         ValueError: if there are no sentences, an item is not a string, an embedding is not finite (the error names the
             sentence), or an option is not allowed.
     """
-    options, done = check_encode_options(model, encode_options), 0
+    options, any_done = check_encode_options(model, encode_options), False
     iterator = iterate_sentences(sentences)
     with _process_pool(model, options) as options:
         while chunk := list(itertools.islice(iterator, None if at_once else _CHUNK)):
             embeddings = model.encode(chunk, convert_to_tensor=True, **options)
-            check_finite_embeddings(embeddings, chunk, done)
-            done += len(chunk)
+            check_finite_embeddings(embeddings, chunk)
+            any_done = True
             yield embeddings.to("cpu", torch.float64)  # (N, D)
-    if done == 0:
+    if not any_done:
         raise ValueError("sentences must hold at least one text, got none.")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypedDict
 
 from st_extras.checks import shown
+from st_extras.encoders.passages import Passages
 from st_extras.text.documents import Document, Scalar, check_id
 from st_extras.text.term_weights import STOP_WORDS, matching_spans, search_words
 from st_extras.text.words import Span
@@ -67,25 +69,18 @@ class UpdateCounts:
 
 
 def make_hit(
-    document: Document,
-    passage: Span,
-    *,
-    score: float,
-    dense: float,
-    bm25: float,
-    marked_words: frozenset[str],
-    language: str | None,
+    document: Document, passage: Span, query: str, language: str | None, *, score: float, dense: float, bm25: float
 ) -> Hit:
     """Return a document as the hit of a query.
 
     Args:
         document: the document.
         passage: where its best passage stands in its text, see :func:`place_in_text`.
+        query: what was searched for.
+        language: of BM25's stems.
         score: dense + w * bm25.
         dense: of the passage.
         bm25: of the document.
-        marked_words: of the query, from :func:`words_to_mark`.
-        language: of BM25's stems.
     """
     text = document.text[slice(*passage)]
     return Hit(
@@ -96,21 +91,32 @@ def make_hit(
         title=document.title,
         passage=passage,
         text=text,
-        matches=matching_spans(text, marked_words, language),
+        matches=matching_spans(text, _words_to_mark(query, language), language),
         metadata=dict(document.metadata),
     )
 
 
-def words_to_mark(query: str, language: str | None) -> frozenset[str]:
+@lru_cache  # the hits of a query come one after the other
+def _words_to_mark(query: str, language: str | None) -> frozenset[str]:
     """Return the words of a query that are marked in its hits: not "the" and its like, if there are others."""
     words = frozenset(search_words(query, language))
     return words - STOP_WORDS or words
 
 
-def place_in_text(document: Document, span: Span) -> Span:
+def places_in_texts(documents: Sequence[Document], passages: Passages) -> list[list[Span]]:
+    """Return where the passages of each of N documents stand in its text, see :func:`place_in_text`."""
+    bounds = passages.first.tolist()
+    return [
+        [place_in_text(document, span) for span in passages.spans[first:end].tolist()]
+        for document, first, end in zip(documents, bounds, bounds[1:], strict=False)
+    ]
+
+
+def place_in_text(document: Document, span: Sequence[int]) -> Span:
     """Return where a part of a document's full text stands in its text; one of the title alone is empty there."""
+    first, last = span
     if not document.title:
-        return span
+        return first, last
     space = len(document.text) - len(document.text.lstrip())  # the full text is the title, a space, the stripped text
     first, last = (max(0, place - len(document.title) - 1) + space for place in span)
     return min(first, len(document.text)), min(last, len(document.text))

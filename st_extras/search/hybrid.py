@@ -5,42 +5,31 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from st_extras.checks import (
-    check_bool,
-    check_count,
-    check_not_negative,
-    check_rows,
-    check_strings,
-    shown,
-)
-from st_extras.encoders.fingerprint import embedding_difference
-from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents, warn_of_long_ones
-from st_extras.encoders.prompts import encode_as
-from st_extras.encoders.structure import warn_if_poorly_read
+from st_extras.checks import check_bool, check_count, check_not_negative, check_rows, check_strings, shown
+from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages, cut_documents
 from st_extras.files import whole_file
 from st_extras.functional import row_blocks
 from st_extras.ranking import (
     Floats,
     Numbers,
-    comparable,
     highest,
     hybrid_weight,
     queries_from_documents,
     sample_queries,
+    score_blocks,
 )
-from st_extras.search.encoder import SearchEncoder, check_same_encoder
+from st_extras.search.encoder import SearchEncoder
 from st_extras.search.hits import (
     FEWEST_CANDIDATES,
     Hit,
@@ -50,20 +39,13 @@ from st_extras.search.hits import (
     has_same_text,
     make_hit,
     place_in_text,
-    words_to_mark,
+    places_in_texts,
 )
-from st_extras.search.parquet_file import check_search_file, read_state, resolved, stored_version, write_state
-from st_extras.search.state import SearchState, Weight, WeightRule, WeightSource, new_version
+from st_extras.search.parquet_file import read_state, resolved, stored_version, write_state
+from st_extras.search.state import EmbeddingBlocks, SearchState, Weight, WeightRule, WeightSource, new_version
 from st_extras.text.corpus import is_blank
 from st_extras.text.documents import Document, as_documents, same_metadata
-from st_extras.text.term_weights import (
-    BM25,
-    BM25_SHARE,
-    check_language,
-    check_share,
-    word_rules,
-)
-from st_extras.text.words import Span
+from st_extras.text.term_weights import BM25, BM25_SHARE, WordCounts, check_language, check_share
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
@@ -72,8 +54,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SAMPLED = 2000  # documents whose similarity with unrelated queries is looked at
+_REACHED = 0.5  # of the sentences compared, that reach a bound with their own document
 _ENCODED = 500  # passages that are encoded at a time
-_COMPARED = 4  # passages whose embeddings are compared with new ones, to know that the encoder made them
 
 
 class HybridSearch:
@@ -159,14 +141,20 @@ class HybridSearch:
         passage_words = check_passages(passages) if embeddings is None else None
         language = check_language(language)
         rule = replace(_check_rule(queries, bm25_weight) or WeightRule(), share=check_share(share))
-        show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
         given = _check_not_all_blank(as_documents(documents))
-        given_embeddings = _as_rows(embeddings, given)
-        state = SearchState.without_documents(
-            self._encoder.fingerprint(), model.similarity_fn_name, passage_words, language, rule
+        change = _Change(given, lambda _: False, embeddings, show_progress_bar)
+        encoder = self._encoder.fingerprint
+        self._state = SearchState(
+            documents=[],
+            passages=Passages(np.zeros(1, dtype=np.int64), np.empty((0, 2), dtype=np.int32)),
+            embeddings=EmbeddingBlocks.of([], encoder.probes.shape[1]),
+            words=WordCounts.of([], language),
+            encoder=encoder,
+            similarity=self._encoder.similarity,
+            passage_words=passage_words,
+            rule=rule,
         )
-        change = _Change(given, lambda _: False, given_embeddings, show_progress_bar)
-        self._state, _ = self._state_after(state, change)
+        self._change(change)
 
     def _set_up(self, model: SentenceTransformer, batch_size: int) -> None:
         """Store what each search has, but for its state."""
@@ -194,8 +182,7 @@ class HybridSearch:
         search._set_up(model, batch_size)  # noqa: SLF001 (of this class)
         file = resolved(path)
         state = read_state(file)
-        search._encoder.check_similarity(state.similarity)  # noqa: SLF001
-        check_same_encoder(state.encoder, search._encoder.fingerprint())  # noqa: SLF001
+        search._encoder.check_made(state.encoder, state.similarity)  # noqa: SLF001
         search._state, search._file = state, (file, state.version)  # noqa: SLF001
         return search
 
@@ -214,7 +201,7 @@ class HybridSearch:
                 one that another process has changed since.
             OSError: if it cannot be written.
         """
-        target, overwrite = check_search_file(path), check_bool("overwrite", overwrite)
+        target, overwrite = resolved(path), check_bool("overwrite", overwrite)
         with self._saving:
             state = self._state
             if self._check_replaceable(target, state, overwrite=overwrite) != state.version:
@@ -266,8 +253,7 @@ class HybridSearch:
                         f"the search must have no changes that {str(path)!r} lacks, got some, which reload would lose: "
                         "save it to another file, or open this one again."
                     )
-                self._encoder.check_similarity(state.similarity)
-                check_same_encoder(state.encoder, before.encoder)
+                self._encoder.check_made(state.encoder, state.similarity)
                 self._state, self._file = state, (path, state.version)
             return True
 
@@ -287,22 +273,9 @@ class HybridSearch:
                 infinite or has more than 64 bits, or a document has more passages than Qdrant holds.
             OSError: if the server refuses or does not answer.
         """
-        from st_extras.search.qdrant import CollectionSettings, make_collection
+        from st_extras.search.qdrant import make_collection
 
-        state = self._state
-        lengths = np.asarray(state.words.counts.sum(axis=1), dtype=np.float32)
-        settings = CollectionSettings(
-            encoder=state.encoder,
-            similarity=state.similarity,
-            passage_words=state.passage_words,
-            language=state.words.language,
-            word_rules=word_rules(state.words.language),
-            bm25_weight=state.weight.value,
-            mean_length=float(lengths.mean()) if len(lengths) else 0.0,
-        )
-        embeddings = np.split(state.embeddings.whole(), state.passages.first[1:-1]) if state.documents else []
-        spans = _spans_in_texts(state)
-        return make_collection(client, name, self._encoder, settings, state.documents, spans, embeddings, **options)
+        return make_collection(client, name, self._encoder, self._state, **options)
 
     def __repr__(self) -> str:
         state = self._state
@@ -338,7 +311,7 @@ class HybridSearch:
     @property
     def passage_spans(self) -> list[list[tuple[int, int]]]:
         """First and last character of the passages of each of the N documents, in its text without the title."""
-        return _spans_in_texts(self._state)
+        return places_in_texts(self._state.documents, self._state.passages)
 
     @property
     def bm25_weight(self) -> float:
@@ -392,7 +365,6 @@ class HybridSearch:
         searched = [number for number, text in enumerate(texts) if not is_blank(text)]
         if not searched or not count:
             return hits
-        self._encoder.check_similarity(state.similarity)
         bm25 = state.bm25
         embedded = self._encoder.embed("query", [texts[number] for number in searched])
         for rows in row_blocks(len(searched), len(state.embeddings)):
@@ -406,17 +378,18 @@ class HybridSearch:
                 candidates = np.union1d(near, shared)  # sorted, so the stable sort keeps the order of equal ones
                 dense, best_passages = _best_passages(state, candidates, query)
                 scores = dense + state.weight.value * by_words[candidates]
-                words = words_to_mark(texts[number], state.words.language)
-                hits[number] = [
-                    _hit(
-                        state,
-                        int(candidates[i]),
-                        int(best_passages[i]),
-                        {"score": scores[i], "dense": dense[i], "bm25": by_words[candidates[i]]},
-                        words,
+                for i in np.argsort(-scores, kind="stable")[:top_k].tolist():
+                    document = state.documents[candidates[i]]
+                    hit = make_hit(
+                        document,
+                        place_in_text(document, state.passages.spans[best_passages[i]].tolist()),
+                        texts[number],
+                        state.words.language,
+                        score=float(scores[i]),
+                        dense=float(dense[i]),
+                        bm25=float(by_words[candidates[i]]),
                     )
-                    for i in np.argsort(-scores, kind="stable")[:top_k].tolist()
-                ]
+                    hits[number].append(hit)
         return hits
 
     def scores(self, queries: Sequence[str]) -> tuple[Floats, Floats]:
@@ -429,16 +402,18 @@ class HybridSearch:
         """
         texts = check_strings("queries", queries, at_least=1)
         state = self._state
-        self._encoder.check_similarity(state.similarity)
-        dense = state.passages.best(state.embeddings.scores(self._encoder.embed("query", texts)))
+        blocks = score_blocks(self._encoder.embed("query", texts), state.embeddings.whole())
+        dense = np.concatenate([state.passages.best(scores) for _, scores in blocks])
         return dense, state.bm25.scores(texts)
 
     def unrelated_similarity(self, one_in: int = 1000) -> float:
         """Return the similarity that 1 in ``one_in`` pairs of a query and an unrelated document exceeds.
 
-        A bound for "nothing relevant": what only few unrelated documents reach. It compares the queries that the weight
-        was found from, or else a sentence of each of 200 documents, with at most 2,000 documents drawn at random, but
-        for those that contain the query: nearly all pairs of these are unrelated.
+        A bound for "nothing relevant": what only few unrelated documents reach. It compares a sentence of each of 200
+        documents with at most 2,000 documents drawn at random, but for those that contain it: nearly all pairs of these
+        are unrelated. Queries of users will not do: which documents answer them is not known, and in a collection of
+        1,000 one answer to each is 1 pair in 1,000. Where documents are so alike that most sentences do not reach the
+        bound with their own document, a warning says so.
 
         Args:
             one_in: more refuses more queries, and more good hits.
@@ -450,9 +425,8 @@ class HybridSearch:
         state = self._state
         if not state.documents:
             raise ValueError("the search must hold documents, got none.")
-        self._encoder.check_similarity(state.similarity)
         texts = [document.full_text for document in state.documents]
-        queries = [*state.rule.queries] or queries_from_documents(texts)
+        queries = queries_from_documents(texts)
         places = sorted(random.Random(0).sample(range(len(texts)), min(len(texts), _SAMPLED)))
         unrelated = np.array([[query not in texts[place] for place in places] for query in queries], dtype=np.bool_)
         if unrelated.sum() < 10 * one_in:
@@ -460,7 +434,16 @@ class HybridSearch:
         rows = np.concatenate([np.arange(*state.passages.first[place : place + 2]) for place in places])
         _, passages = state.passages.kept(rows)
         scores = passages.best(self._encoder.embed("query", queries) @ state.embeddings.rows(rows).T)
-        return float(np.quantile(scores[unrelated], 1 - 1 / one_in))
+        bound = float(np.quantile(scores[unrelated], 1 - 1 / one_in))
+        own = np.where(unrelated, -np.inf, scores).max(axis=1)  # with the documents that contain the query
+        reached = own[own > -np.inf] >= bound
+        if reached.size and reached.mean() < _REACHED:
+            logger.warning(
+                "%.0f%% of the sentences compared reach %.3f with their own document: documents are so alike that this "
+                "bound refuses most answers.",
+                *(100 * reached.mean(), bound),
+            )
+        return bound
 
     # --- changing ---
 
@@ -485,13 +468,7 @@ class HybridSearch:
             ValueError: as for the class. The earlier documents then stay.
         """
         given = as_documents(documents, require_ids=True)  # numbers from 0 would replace what is there
-        by_id = {document.id: document for document in given}
-        return self._change(
-            given,
-            lambda document: has_same_text(by_id.get(document.id, document), document),  # the others stay, too
-            embeddings=embeddings,
-            show_progress_bar=show_progress_bar,
-        )
+        return self._change(_Change(given, lambda _: True, embeddings, show_progress_bar))
 
     def remove(self, ids: Collection[Id]) -> UpdateCounts:
         """Remove documents by their ids, with their words; those that are not there are ignored.
@@ -499,7 +476,7 @@ class HybridSearch:
         Returns and errors are those of :meth:`add`.
         """
         gone = check_ids("ids", ids)
-        return self._change([], lambda document: document.id not in gone)
+        return self._change(_Change([], lambda key: key not in gone))
 
     def update(
         self,
@@ -525,30 +502,11 @@ class HybridSearch:
         """
         rule = _check_rule(queries, bm25_weight)
         given = _check_not_all_blank(as_documents(documents))
-        by_id = {document.id: document for document in given}
-        return self._change(
-            given,
-            lambda document: document.id in by_id and has_same_text(by_id[document.id], document),  # the others go
-            embeddings=embeddings,
-            show_progress_bar=show_progress_bar,
-            rule=rule,
-            stay_whole=embeddings is not None,
-        )
+        stay_whole = embeddings is not None
+        return self._change(_Change(given, lambda _: False, embeddings, show_progress_bar, rule, stay_whole))
 
-    def _change(
-        self,
-        given: Sequence[Document],
-        keeps: Callable[[Document], bool],
-        *,
-        embeddings: Any = None,
-        show_progress_bar: bool = False,
-        rule: WeightRule | None = None,
-        stay_whole: bool = False,
-    ) -> UpdateCounts:
+    def _change(self, change: _Change) -> UpdateCounts:
         """Put the state after a change in the place of the one before; again, if another thread was faster."""
-        given_embeddings = _as_rows(embeddings, given)
-        show_progress_bar = check_bool("show_progress_bar", show_progress_bar)
-        change = _Change(given, keeps, given_embeddings, show_progress_bar, rule, stay_whole)
         while True:
             before = self._state
             after, counts = self._state_after(before, change)
@@ -559,11 +517,14 @@ class HybridSearch:
 
     def _state_after(self, state: SearchState, change: _Change) -> tuple[SearchState, UpdateCounts]:
         """Return the state after a change, and the counts."""
-        self._encoder.check_similarity(state.similarity)
-        kept = np.fromiter(map(change.keeps, state.documents), np.bool_, len(state.documents))
+        by_id = {document.id: document for document in change.given}
+        stays = [
+            has_same_text(by_id[document.id], document) if document.id in by_id else change.keeps(document.id)
+            for document in state.documents
+        ]
+        kept = np.array(stays, dtype=np.bool_)
         if change.stay_whole and state.passage_words is not None:
             state, kept = replace(state, passage_words=None, version=new_version()), np.zeros_like(kept)
-        by_id = {document.id: document for document in change.given}
         earlier = [state.documents[place] for place in np.flatnonzero(kept).tolist()]
         staying = [by_id.get(document.id, document) for document in earlier]  # perhaps with other metadata
         there = {document.id for document in staying}
@@ -588,17 +549,16 @@ class HybridSearch:
             change: whose embeddings were given or, if not, are kept for another try.
         """
         texts = [change.given[i].full_text for i in new]
-        if change.given_embeddings is not None:
-            embeddings = self._check_given_embeddings(state, texts, torch.from_numpy(change.given_embeddings[new]))
+        if change.embeddings is not None:
+            embeddings = self._encoder.check_embeddings(texts, change.embeddings[new])
             return cut_documents(self.model, texts, None), embeddings
-        warn_if_poorly_read(self.model, texts)
-        passages = cut_documents(self.model, texts, state.passage_words)
-        if state.passage_words is None:
-            warn_of_long_ones(self.model, texts)
+        passages = self._encoder.cut(texts, state.passage_words)
         passage_texts = passages.texts(texts)
         embeddings = np.empty((len(passage_texts), state.embeddings.dimension), dtype=np.float32)
         lost = np.flatnonzero(np.repeat(~kept, np.diff(state.passages.first))) if new else np.empty(0, dtype=np.int64)
-        known = dict(zip(_passage_texts(state, lost), state.embeddings.rows(lost), strict=True))
+        gone, lost_passages = state.passages.kept(lost)
+        lost_texts = lost_passages.texts([state.documents[place].full_text for place in gone.tolist()])
+        known = dict(zip(lost_texts, state.embeddings.rows(lost), strict=True))
         known |= {text: embedding for earlier in change.encoded for text, embedding in zip(*earlier, strict=True)}
         places: dict[str, list[int]] = {}  # of each text that is encoded, once
         for place, text in enumerate(passage_texts):
@@ -615,34 +575,6 @@ class HybridSearch:
                 bar.update(len(part))
         change.encoded.append((passage_texts, embeddings))
         return passages, embeddings
-
-    def _check_given_embeddings(
-        self, state: SearchState, texts: Sequence[str], given_embeddings: torch.Tensor
-    ) -> Floats:
-        """Return embeddings (M, D) of M texts as a state holds them, if they are the model's.
-
-        Raises:
-            ValueError: if they are not, as those of another encoder or in another order.
-        """
-        dimension = state.embeddings.dimension
-        if given_embeddings.shape[1] != dimension:
-            raise ValueError(
-                f"embeddings must have the model's {dimension} dimensions, got {given_embeddings.shape[1]}."
-            )
-        embeddings = comparable(self.model, given_embeddings)
-        longest = sorted(range(len(texts)), key=lambda i: -len(texts[i]))[:_COMPARED]
-        if not longest:
-            return embeddings
-        compared = [texts[i] for i in longest]
-        encoded = encode_as(self.model, "document", compared, convert_to_tensor=True, show_progress_bar=False)
-        again = torch.from_numpy(comparable(self.model, encoded))
-        dtype = str(encoded.dtype).removeprefix("torch.")
-        if other := embedding_difference(torch.from_numpy(embeddings[longest]), again, "unknown", dtype):
-            raise ValueError(
-                f"embeddings must be those of the model, got others ({other}): give those of model.encode_document for "
-                "these documents, in their order."
-            )
-        return embeddings
 
     def _weighted(self, state: SearchState, wanted: WeightRule | None) -> SearchState:
         """Return the state with a weight by the rule that is wanted, or by its own, if it is old by that."""
@@ -676,21 +608,33 @@ class _Change:
 
     Attributes:
         given: documents to add where they are not kept; those without text are left out.
-        keeps: whether a document of the state stays.
-        given_embeddings: (G, D) of the given documents, none of which is cut; None: they are encoded.
+        keeps: whether a document of the state stays, by its id; one that is given stays if its text is the same.
+        embeddings: (G, D) of the given documents, none of which is cut; None: they are encoded.
         show_progress_bar: show how many passages are encoded.
         rule: where another weight comes from. None: the rule stays, and the weight is found again if it is old.
         stay_whole: whether documents are not cut from now on. If they were until now, all are replaced.
         encoded: passages and their embeddings from a try that another thread's change undid.
+
+    Raises:
+        ValueError: if the embeddings are no rows of numbers, or others than the documents, or a setting is not allowed.
     """
 
     given: Sequence[Document]
-    keeps: Callable[[Document], bool]
-    given_embeddings: Floats | None
-    show_progress_bar: bool
+    keeps: Callable[[Id], bool]
+    embeddings: Any = None
+    show_progress_bar: bool = False
     rule: WeightRule | None = None
     stay_whole: bool = False
     encoded: list[tuple[list[str], Floats]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_bool("show_progress_bar", self.show_progress_bar)
+        if self.embeddings is not None:
+            self.embeddings = check_rows("embeddings", self.embeddings).float().cpu().numpy()
+            if len(self.embeddings) != len(self.given):
+                raise ValueError(
+                    f"embeddings must have a row for each of {len(self.given)} documents, got {len(self.embeddings)}."
+                )
 
 
 def _check_rule(queries: Any, bm25_weight: float | None) -> WeightRule | None:
@@ -718,20 +662,6 @@ def _check_not_all_blank(documents: list[Document]) -> list[Document]:
     return documents
 
 
-def _as_rows(embeddings: Any, documents: Sequence[Document]) -> Floats | None:
-    """Return the embeddings (G, D) of G documents as given; None without.
-
-    Raises:
-        ValueError: if they are no rows of numbers, or others than the documents.
-    """
-    if embeddings is None:
-        return None
-    rows = check_rows("embeddings", embeddings).float().cpu().numpy()
-    if len(rows) != len(documents):
-        raise ValueError(f"embeddings must have a row for each of {len(documents)} documents, got {len(rows)}.")
-    return rows
-
-
 def _allowed(state: SearchState, among: Collection[Id] | Callable[[Document], bool]) -> NDArray[np.bool_]:
     """Return (N,) which documents have one of these ids, or are such that a function is true of them.
 
@@ -751,30 +681,6 @@ def _allowed(state: SearchState, among: Collection[Id] | Callable[[Document], bo
             f"among must be a function that is true or false of each document, got {error!r} of {shown(document)}."
         ) from error
     return allowed
-
-
-def _spans_in_texts(state: SearchState) -> list[list[Span]]:
-    """Return where the passages of each document stand in its text."""
-    bounds = state.passages.first.tolist()
-    return [
-        [place_in_text(document, tuple(span)) for span in state.passages.spans[first:end].tolist()]
-        for document, first, end in zip(state.documents, bounds, bounds[1:], strict=False)
-    ]
-
-
-def _passage_texts(state: SearchState, rows: Numbers) -> list[str]:
-    """Return the texts of these passages, (R,)."""
-    of = (np.searchsorted(state.passages.first, rows, side="right") - 1).tolist()
-    spans = state.passages.spans[rows].tolist()
-    return [state.documents[place].full_text[start:stop] for place, (start, stop) in zip(of, spans, strict=True)]
-
-
-def _hit(state: SearchState, place: int, row: int, scores: Mapping[str, float], words: frozenset[str]) -> Hit:
-    """Return the document at a place as the hit of a query whose best passage has this row, with the query's words."""
-    document = state.documents[place]
-    passage = place_in_text(document, tuple(state.passages.spans[row].tolist()))
-    scores = {name: float(score) for name, score in scores.items()}
-    return make_hit(document, passage, **scores, marked_words=words, language=state.words.language)
 
 
 def _nearest_documents(
@@ -802,6 +708,6 @@ def _best_passages(state: SearchState, places: Numbers, query: Floats) -> tuple[
     counts = state.passages.first[places + 1] - begins
     ends = counts.cumsum()
     rows = np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
-    scores = state.embeddings.rows(rows) @ query
+    scores = np.einsum("nd,d->n", state.embeddings.rows(rows), query)  # equal passages score equally; not so by @
     best = [first + int(scores[first:end].argmax()) for first, end in zip(ends - counts, ends, strict=True)]
     return scores[best], rows[best]

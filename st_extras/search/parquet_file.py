@@ -27,14 +27,14 @@ from scipy.sparse import csr_matrix
 from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.passages import Passages
 from st_extras.search.state import EmbeddingBlocks, SearchState, Weight, WeightRule
-from st_extras.text.documents import Document, Scalar
+from st_extras.text.documents import Document, Scalar, exact
+from st_extras.text.tables import KEY_OF_SEARCH, MADE_BY_SEARCH
 from st_extras.text.term_weights import WordCounts, word_rules
 
-_ABOUT, _CHECKSUM = b"st_extras.search", b"st_extras.checksum"  # in the file's metadata
+_CHECKSUM = b"st_extras.checksum"  # in the file's metadata
 _MAGIC = b"PAR1"  # how a Parquet file begins, and how it ends after its footer and the footer's length
 _ROWS = 8192  # documents that are written and read together
-_OWN = ("id", "title", "text", "id_is_number", "spans", "embeddings", "words", "counts")
-"""The columns of a search, beside those of the metadata."""
+_OWN = ("id", "title", "text", *MADE_BY_SEARCH)  # columns beside those of the metadata
 
 
 # --- writing ---
@@ -84,7 +84,8 @@ def write_state(path: Path, state: SearchState) -> None:
             for first in range(0, len(state.documents), _ROWS):
                 writer.write_table(_table(state, slice(first, first + _ROWS), vocabulary, metadata))
             content = json.dumps(about)
-            writer.add_key_value_metadata({_ABOUT: content, _CHECKSUM: str(crc32(content.encode(), file.checksum))})
+            checksum = crc32(content.encode(), file.checksum)
+            writer.add_key_value_metadata({KEY_OF_SEARCH: content, _CHECKSUM: str(checksum)})
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -140,25 +141,20 @@ def _metadata_columns(documents: Sequence[Document]) -> dict[str, tuple[str, pa.
             name += "_"
         try:
             column = pa.array(of_field)
-            is_json = [*map(_with_kind, column.to_pylist())] != [*map(_with_kind, of_field)]
+            is_json = [*map(exact, column.to_pylist())] != [*map(exact, of_field)]
         except (pa.ArrowException, OverflowError, ValueError):
             is_json = True
-        columns[name] = field, pa.array(map(_as_json, of_field), pa.string()) if is_json else column, is_json
+        columns[name] = field, pa.array(map(_json_of, of_field), pa.string()) if is_json else column, is_json
     return columns
 
 
-def _with_kind(value: Scalar | None) -> tuple[Scalar | None, bool, str]:
-    """Return a value with what "==" does not see: whether it is a truth value, and the clock of its zone."""
-    return value, isinstance(value, bool), value.isoformat() if isinstance(value, datetime) else ""
-
-
-def _as_json(value: Scalar | None) -> str | None:
+def _json_of(value: Scalar | None) -> str | None:
     """Return a value of metadata as JSON, a date as a dict with its kind."""
     return None if value is None else json.dumps(value, default=lambda day: {type(day).__name__: day.isoformat()})
 
 
-def _from_json(value: str) -> Scalar:
-    """Return the value that :func:`_as_json` wrote."""
+def _value_of(value: str) -> Scalar:
+    """Return the value that :func:`_json_of` wrote."""
     found: Any = json.loads(value)
     if isinstance(found, dict):
         ((kind, text),) = found.items()
@@ -170,10 +166,17 @@ def _from_json(value: str) -> Scalar:
 
 
 def resolved(path: str | PathLike[str]) -> Path:
-    """Return the absolute path of a file, links resolved, so that the file and not a link to it is replaced."""
+    """Return the absolute path of a file, links resolved, so that the file and not a link to it is replaced.
+
+    Raises:
+        ValueError: if it names none, or its folder does not exist.
+    """
     if not str(path).strip():
         raise ValueError(f"path must name a file, got {str(path)!r}.")
-    return Path(path).resolve()
+    file = Path(path).resolve()
+    if not file.parent.is_dir():
+        raise ValueError(f"path must be in a folder that exists, got {str(path)!r}.")
+    return file
 
 
 def check_search_file(path: str | PathLike[str]) -> Path:
@@ -184,8 +187,6 @@ def check_search_file(path: str | PathLike[str]) -> Path:
         OSError: if it cannot be read.
     """
     file = resolved(path)
-    if not file.parent.is_dir():
-        raise ValueError(f"path must be in a folder that exists, got {str(path)!r}.")
     stored_version(file)
     return file
 
@@ -200,7 +201,7 @@ def stored_version(path: Path) -> str | None:
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return None
     with _opened(path) as (_, file):
-        return str(json.loads(file.metadata.metadata[_ABOUT])["version"])
+        return str(json.loads(file.metadata.metadata[KEY_OF_SEARCH])["version"])
 
 
 def read_state(path: Path) -> SearchState:
@@ -214,10 +215,10 @@ def read_state(path: Path) -> SearchState:
         OSError: if it cannot be read.
     """
     with _opened(path) as (stream, file):
-        content = file.metadata.metadata[_ABOUT]
+        content = file.metadata.metadata[KEY_OF_SEARCH]
         if _checksum(stream, content) != int(file.metadata.metadata[_CHECKSUM]):
             raise ValueError("the checksum is another")
-        return _read(file, json.loads(content))
+        return _state_in(file, json.loads(content))
 
 
 @contextmanager
@@ -232,9 +233,9 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, parquet.ParquetFile]]:
             if stream.read(len(_MAGIC)) == _MAGIC:
                 found = "which is cut off, damaged, or was changed by another program"
             with parquet.ParquetFile(stream) as file:
-                if _ABOUT not in (file.metadata.metadata or {}):
+                if KEY_OF_SEARCH not in (file.metadata.metadata or {}):
                     found = "a table that another program wrote"
-                    raise KeyError(_ABOUT)
+                    raise KeyError(KEY_OF_SEARCH)
                 yield stream, file
         except (MemoryError, ImportError):  # no fault of the file
             raise
@@ -256,36 +257,22 @@ def _checksum(stream: BinaryIO, about: bytes) -> int:
     return crc32(about, checksum)
 
 
-def _read(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
-    """Return the state of a file."""
+def _state_in(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
+    """Return the state that an open file holds, with what its metadata say about it."""
     encoder, language = EncoderFingerprint.from_json(about["encoder"]), about["language"]
-    documents: list[Document] = []
-    vocabulary: dict[str, int] = {}
-    of_passages, of_words = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.int64)]  # how many each document has
-    all_spans, all_embeddings = [np.empty((0, 2), dtype=np.int32)], []
-    columns, all_counts = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int32)]
-    for number in range(file.num_row_groups):
-        table = file.read_row_group(number)
-        documents += _documents(table, about["metadata"])
-        spans, embeddings, words, counts = (
-            table.column(name).combine_chunks() for name in ("spans", "embeddings", "words", "counts")
-        )
-        of_passages.append(compute.list_value_length(spans).to_numpy())
-        of_words.append(compute.list_value_length(words).to_numpy())
-        all_spans.append(spans.flatten().flatten().to_numpy().reshape(-1, 2))
-        all_embeddings.append(embeddings.flatten().flatten().to_numpy().reshape(-1, encoder.probes.shape[1]))
-        of_group = [vocabulary.setdefault(w, len(vocabulary)) for w in words.flatten().dictionary.to_pylist()]
-        columns.append(np.array(of_group, dtype=np.int32)[words.flatten().indices.to_numpy()])
-        all_counts.append(counts.flatten().to_numpy())
+    dimension = encoder.probes.shape[1]
+    groups = (file.read_row_group(number) for number in range(file.num_row_groups))
+    table = pa.concat_tables([file.schema_arrow.empty_table(), *groups])
+    spans, embeddings = table.column("spans"), table.column("embeddings")
+    documents = _documents(table, about["metadata"])
     if about["word_rules"] == word_rules(language):
-        arrays = np.concatenate(all_counts), np.concatenate(columns), np.cumsum(np.concatenate(of_words))
-        word_counts = WordCounts(csr_matrix(arrays, shape=(len(documents), len(vocabulary))), vocabulary, language)
+        word_counts = _word_counts(table.column("words"), table.column("counts"), language)
     else:
         word_counts = WordCounts.of([document.full_text for document in documents], language)
     return SearchState(
         documents,
-        Passages(np.cumsum(np.concatenate(of_passages)), np.concatenate(all_spans)),
-        EmbeddingBlocks.of(all_embeddings, encoder.probes.shape[1]),
+        Passages(_bounds(spans), np.concatenate([_rows(part, 2) for part in spans.chunks])),
+        EmbeddingBlocks.of([_rows(part, dimension) for part in embeddings.chunks], dimension),
         word_counts,
         encoder,
         about["similarity"],
@@ -296,13 +283,31 @@ def _read(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
     )
 
 
+def _bounds(lists: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return (N + 1,) the number of the first item of each of N lists; at the end, that of all items."""
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(compute.list_value_length(lists).to_numpy())])
+
+
+def _rows(lists: pa.Array, size: int) -> NDArray[Any]:
+    """Return the rows (P, size) of numbers that lists hold, without a copy."""
+    return lists.flatten().flatten().to_numpy().reshape(-1, size)  # type: ignore[no-any-return]
+
+
+def _word_counts(words: pa.ChunkedArray, counts: pa.ChunkedArray, language: str | None) -> WordCounts:
+    """Return how often each word stands in each of N documents."""
+    flat = compute.list_flatten(words).unify_dictionaries().combine_chunks()
+    vocabulary = {word: column for column, word in enumerate(flat.dictionary.to_pylist())}
+    arrays = compute.list_flatten(counts).to_numpy(), flat.indices.to_numpy(), _bounds(words)
+    return WordCounts(csr_matrix(arrays, shape=(len(words), len(vocabulary))), vocabulary, language)
+
+
 def _documents(table: pa.Table, metadata: Sequence[tuple[str, str, bool]]) -> list[Document]:
     """Return some documents, with the fields of metadata: the column, the name and whether it holds JSON of each."""
     fields: list[dict[str, Scalar]] = [{} for _ in range(len(table))]
     for column, name, is_json in metadata:
         for place, value in enumerate(table.column(column).to_pylist()):
             if value is not None:
-                fields[place][name] = _from_json(value) if is_json else value
+                fields[place][name] = _value_of(value) if is_json else value
     keys, titles, texts, are_numbers = (
         table.column(name).to_pylist() for name in ("id", "title", "text", "id_is_number")
     )

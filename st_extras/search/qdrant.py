@@ -27,10 +27,9 @@ from st_extras.checks import (
     shown,
 )
 from st_extras.encoders.fingerprint import EncoderFingerprint
-from st_extras.encoders.passages import check_passages, cut_documents, warn_of_long_ones
-from st_extras.encoders.structure import warn_if_poorly_read
+from st_extras.encoders.passages import Passages, check_passages
 from st_extras.ranking import Floats
-from st_extras.search.encoder import SearchEncoder, check_same_encoder
+from st_extras.search.encoder import SearchEncoder
 from st_extras.search.hits import (
     FEWEST_CANDIDATES,
     Hit,
@@ -39,9 +38,9 @@ from st_extras.search.hits import (
     check_ids,
     has_same_text,
     make_hit,
-    place_in_text,
-    words_to_mark,
+    places_in_texts,
 )
+from st_extras.search.state import SearchState
 from st_extras.text.corpus import is_blank
 from st_extras.text.documents import Document, Scalar, as_documents, same_metadata
 from st_extras.text.term_weights import check_language, length_norm, search_words, word_rules
@@ -55,11 +54,8 @@ _OURS = "st_extras"  # the key of a collection's metadata that holds how it was 
 _UNFINISHED = "unfinished"  # stands there until all documents of HybridSearch.to_qdrant are written
 _DOCUMENT = "_document"  # the key of a payload that holds a document's id, title, text and passages
 _MOST_NUMBERS = 2**20  # a multivector of Qdrant has fewer, all its rows together
-_MOST_BYTES = 5_000_000  # of a request, about: servers refuse 32 MiB
-_BYTES_OF_NUMBER = 22  # as JSON writes it
-_BYTES_OF_CHANGE = 400  # of a document's metadata, beside the metadata
+_MOST_CHARACTERS = 5_000_000  # of a request as JSON, each of up to 4 bytes: servers refuse 32 MiB
 _DOCUMENTS = 256  # that are encoded and written at a time
-_QUERIES = 16  # of a request
 _RESTORE: dict[str, Any] = {"date": date.fromisoformat, "datetime": datetime.fromisoformat}
 
 
@@ -157,7 +153,6 @@ class QdrantSearch:
     def __init__(self, client: QdrantClient, name: str, model: SentenceTransformer, *, batch_size: int = 64) -> None:
         self.client, self.name, self.model = _check_client(client), _check_name(name), model
         self._encoder = SearchEncoder(model, batch_size)
-        self._fingerprint = self._encoder.fingerprint()
         self._word_rules = ""  # that were compared
         self._settings = self._read_settings()
 
@@ -211,23 +206,14 @@ class QdrantSearch:
             return hits
         settings = self._read_settings()
         embedded = self._encoder.embed("query", [texts[number] for number in searched])
-        for first in range(0, len(searched), _QUERIES):
-            numbers = searched[first : first + _QUERIES]
-            rows = embedded[first : first + _QUERIES]
-            requests = [
-                _requests(row, texts[number], settings, top_k, where, exact=exact)
-                for number, row in zip(numbers, rows, strict=True)
-            ]
-            with _errors_of(self.name):
-                sent = [request for both in requests for request in both]
-                answers = iter(self.client.query_batch_points(self.name, sent) if sent else ())
-            for number, row, both in zip(numbers, rows, requests, strict=True):
-                found = [next(answers).points for _ in both]
-                bm25 = {point.id: float(point.score) for point in found[1]} if len(both) == 2 else {}
-                words = words_to_mark(texts[number], settings.language)
+        for number, row in zip(searched, embedded, strict=True):
+            requests = _requests(row, texts[number], settings, top_k, where, exact=exact)
+            if requests:
+                with _errors_of(self.name):
+                    first, *rest = (one.points for one in self.client.query_batch_points(self.name, requests))
+                bm25 = {point.id: float(point.score) for points in rest for point in points}
                 hits[number] = [
-                    _hit(point, row, bm25.get(point.id, 0.0), words, settings.language)
-                    for point in (found[0] if found else ())
+                    _hit(point, row, texts[number], settings.language, bm25=bm25.get(point.id, 0.0)) for point in first
                 ]
         return hits
 
@@ -267,40 +253,24 @@ class QdrantSearch:
     def _add_block(self, documents: Sequence[Document], settings: CollectionSettings) -> tuple[int, int]:
         """Add some documents; return how many were encoded, and how many earlier ones are gone or changed."""
         earlier = self._documents([document.id for document in documents])
-        blank = [document for document in documents if is_blank(document.full_text)]
-        new = [
-            document
-            for document in documents
-            if not is_blank(document.full_text)
-            and (document.id not in earlier or not has_same_text(document, earlier[document.id][0]))
-        ]
-        relabelled = [
-            document
-            for document in documents
-            if document.id in earlier
-            and has_same_text(document, earlier[document.id][0])
-            and not same_metadata(document.metadata, earlier[document.id][0].metadata)
-        ]
+        new, relabelled, gone = [], [], []
+        for document in documents:
+            before = earlier.get(document.id)
+            if is_blank(document.full_text):
+                gone += [] if before is None else [document.id]
+            elif before is None or not has_same_text(document, before):
+                new.append(document)
+            elif not same_metadata(document.metadata, before.metadata):
+                relabelled.append(document)
         if new:
             texts = [document.full_text for document in new]
-            warn_if_poorly_read(self.model, texts)
-            if settings.passage_words is None:
-                warn_of_long_ones(self.model, texts)
-            passages = cut_documents(self.model, texts, settings.passage_words)
-            parts = passages.first[1:-1]
-            spans = [
-                [place_in_text(document, (start, stop)) for start, stop in part.tolist()]
-                for document, part in zip(new, np.split(passages.spans, parts), strict=True)
-            ]
-            _check_sizes(new, spans, settings)
+            passages = self._encoder.cut(texts, settings.passage_words)
+            _check_sizes(new, passages, settings)
             embeddings = self._encoder.embed("document", passages.texts(texts))
-            _upload(self.client, self.name, new, spans, np.split(embeddings, parts), settings)
+            _upload(self.client, self.name, new, passages, embeddings, settings)
         with _errors_of(self.name):
-            changes = (_new_metadata(document, earlier[document.id][0]) for document in relabelled)
-            for batch in _batches(changes):
-                operations = [operation for pair in batch for operation in pair]
-                self.client.batch_update_points(self.name, operations, wait=True)
-        gone = [document.id for document in blank if document.id in earlier]
+            for batch in _batches(_new_metadata(document, earlier[document.id]) for document in relabelled):
+                self.client.batch_update_points(self.name, batch, wait=True)
         self._delete(gone)
         return len(new), sum(document.id in earlier for document in new) + len(gone)
 
@@ -332,22 +302,42 @@ class QdrantSearch:
                 selector = models.PointIdsList(points=[point_id(one) for one in ids])
                 self.client.delete(self.name, selector, wait=True)
 
-    def _documents(self, ids: Sequence[Id]) -> dict[Id, tuple[Document, list[Span]]]:
-        """Return those of some documents that the collection has, with the places of their passages, by id."""
+    def _documents(self, ids: Sequence[Id]) -> dict[Id, Document]:
+        """Return those of some documents that the collection has, by id."""
         with _errors_of(self.name):
             points = self.client.retrieve(self.name, [point_id(one) for one in ids], with_payload=True)
-        found = [_document(point.payload) for point in points]
-        return {document.id: (document, spans) for document, spans in found}
+        return {document.id: document for document, _ in (_document(point.payload) for point in points)}
 
     def _read_settings(self) -> CollectionSettings:
         """Return how the collection was made, by what it says now: another may have taken its name.
 
         Raises:
-            ValueError: if it is not there, or not one of this encoder.
+            ValueError: if it does not exist, :meth:`HybridSearch.to_qdrant` did not make it, or another encoder.
+            OSError: if the server refuses or does not answer.
         """
-        settings = read_settings(self.client, self.name)
-        self._encoder.check_similarity(settings.similarity)
-        check_same_encoder(settings.encoder, self._fingerprint)
+        allowed = "name must be a collection that HybridSearch.to_qdrant made"
+        with _errors_of(self.name):
+            try:
+                config = self.client.get_collection(self.name).config
+            except Exception:  # each way of asking has its own for this
+                if not self.client.collection_exists(self.name):
+                    raise ValueError(f"{allowed}, got {self.name!r}, which does not exist.") from None
+                raise
+        _check_finished(self.name, config)
+        try:
+            settings = CollectionSettings.from_json((config.metadata or {})[_OURS])
+            vectors: Any = config.params.vectors
+            is_ours = vectors["dense"].size == settings.encoder.probes.shape[1] and "bm25" in (
+                config.params.sparse_vectors or {}
+            )
+        except Exception:  # whatever it holds
+            is_ours = False
+        if not is_ours:
+            raise ValueError(
+                f"{allowed}, got {self.name!r}, which another program made, or a server older than Qdrant 1.16, which "
+                "keeps no metadata of a collection."
+            )
+        self._encoder.check_made(settings.encoder, settings.similarity)
         if settings.word_rules != self._word_rules:
             self._word_rules = settings.word_rules
             if settings.word_rules != word_rules(settings.language):
@@ -361,25 +351,15 @@ class QdrantSearch:
 
 
 def make_collection(
-    client: QdrantClient,
-    name: str,
-    encoder: SearchEncoder,
-    settings: CollectionSettings,
-    documents: Sequence[Document],
-    spans: Sequence[list[Span]],
-    embeddings: Sequence[Floats],
-    **options: Any,
+    client: QdrantClient, name: str, encoder: SearchEncoder, state: SearchState, **options: Any
 ) -> QdrantSearch:
-    """Make a collection of documents that are encoded already, and return the search of it.
+    """Make a collection of the documents of a search, and return the search of it.
 
     Args:
         client: as for :class:`QdrantSearch`.
         name: of a new collection.
         encoder: of the search.
-        settings: of the collection.
-        documents: N of them.
-        spans: where the passages of each stand in its text.
-        embeddings: of the passages of each document, (P, D).
+        state: of the search.
         **options: of ``client.create_collection``.
 
     Raises:
@@ -390,8 +370,18 @@ def make_collection(
 
     _check_client(client)
     _check_name(name)
-    _check_metadata(documents)
-    _check_sizes(documents, spans, settings)
+    lengths = np.asarray(state.words.counts.sum(axis=1), dtype=np.float32)
+    settings = CollectionSettings(
+        encoder=state.encoder,
+        similarity=state.similarity,
+        passage_words=state.passage_words,
+        language=state.words.language,
+        word_rules=word_rules(state.words.language),
+        bm25_weight=state.weight.value,
+        mean_length=float(lengths.mean()) if len(lengths) else 0.0,
+    )
+    _check_metadata(state.documents)
+    _check_sizes(state.documents, state.passages, settings)
     with _errors_of(name):
         if client.collection_exists(name):
             _check_finished(name, client.get_collection(name).config)
@@ -400,16 +390,16 @@ def make_collection(
                 "client.delete_collection."
             )
         nearest = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
-        size = settings.encoder.probes.shape[1]
-        dense = models.VectorParams(size=size, distance=models.Distance.DOT, multivector_config=nearest)
+        size, distance = state.embeddings.dimension, models.Distance.DOT  # for cosines, embeddings have length 1
+        dense = models.VectorParams(size=size, distance=distance, multivector_config=nearest)
         client.create_collection(
             name,
-            vectors_config={"dense": dense},  # for cosines, the embeddings have length 1
+            vectors_config={"dense": dense},
             sparse_vectors_config={"bm25": models.SparseVectorParams(modifier=models.Modifier.IDF)},
             metadata={_OURS: _UNFINISHED},
             **options,
         )
-    _upload(client, name, documents, spans, embeddings, settings)
+    _upload(client, name, state.documents, state.passages, state.embeddings.whole(), settings)
     with _errors_of(name):
         client.update_collection(name, metadata={_OURS: settings.to_json()})
     return QdrantSearch(client, name, encoder.model, batch_size=encoder.batch_size)
@@ -419,71 +409,32 @@ def _upload(
     client: QdrantClient,
     name: str,
     documents: Sequence[Document],
-    spans: Sequence[list[Span]],
-    embeddings: Sequence[Floats],
+    passages: Passages,
+    embeddings: Floats,
     settings: CollectionSettings,
 ) -> None:
-    """Write documents with the places of their passages in their texts, and the embeddings (P, D) of these."""
-    points = (
-        (
-            _point(document, places, rows, settings),
-            rows.size * _BYTES_OF_NUMBER + 4 * len(document.full_text) + _bytes_of(document.metadata),
-        )
-        for document, places, rows in zip(documents, spans, embeddings, strict=True)
-    )
+    """Write N documents with their P passages and the embeddings (P, D) of these."""
+    places = places_in_texts(documents, passages)
+    rows = np.split(embeddings, passages.first[1:-1]) if documents else []
+    points = ([_point(*parts, settings)] for parts in zip(documents, places, rows, strict=True))
     with _errors_of(name):
         for batch in _batches(points):
             client.upload_points(name, batch, batch_size=len(batch), wait=True)
 
 
-def _batches(sized: Iterable[tuple[Any, int]]) -> Iterator[list[Any]]:
-    """Yield things that are given with their bytes in lists for a request each, of one thing at least."""
+def _batches(groups: Iterable[list[Any]]) -> Iterator[list[Any]]:
+    """Yield points or changes in lists for a request each; those of a group stay together."""
     batch: list[Any] = []
     size = 0
-    for thing, bytes_of_thing in sized:
-        if batch and size + bytes_of_thing > _MOST_BYTES:
+    for group in groups:
+        characters = sum(len(one.model_dump_json()) for one in group)
+        if batch and size + characters > _MOST_CHARACTERS:
             yield batch
             batch, size = [], 0
-        batch.append(thing)
-        size += bytes_of_thing
+        batch += group
+        size += characters
     if batch:
         yield batch
-
-
-def _bytes_of(metadata: Mapping[str, Scalar]) -> int:
-    return 4 * sum(len(field) + len(str(value)) for field, value in metadata.items())
-
-
-def read_settings(client: QdrantClient, name: str) -> CollectionSettings:
-    """Return how a collection was made.
-
-    Raises:
-        ValueError: if it does not exist, or :meth:`HybridSearch.to_qdrant` did not make it.
-        OSError: if the server refuses or does not answer.
-    """
-    allowed = "name must be a collection that HybridSearch.to_qdrant made"
-    with _errors_of(name):
-        try:
-            config = client.get_collection(name).config
-        except Exception:  # each way of asking has its own for this
-            if not client.collection_exists(name):
-                raise ValueError(f"{allowed}, got {name!r}, which does not exist.") from None
-            raise
-    _check_finished(name, config)
-    try:
-        settings = CollectionSettings.from_json((config.metadata or {})[_OURS])
-        vectors: Any = config.params.vectors
-        is_ours = vectors["dense"].size == settings.encoder.probes.shape[1] and "bm25" in (
-            config.params.sparse_vectors or {}
-        )
-    except Exception:  # whatever it holds
-        is_ours = False
-    if not is_ours:
-        raise ValueError(
-            f"{allowed}, got {name!r}, which another program made, or a server older than Qdrant 1.16, which keeps no "
-            "metadata of a collection."
-        )
-    return settings
 
 
 def _check_finished(name: str, config: Any) -> None:
@@ -553,18 +504,18 @@ def _check_metadata(documents: Sequence[Document]) -> None:
                 )
 
 
-def _check_sizes(documents: Sequence[Document], spans: Sequence[list[Span]], settings: CollectionSettings) -> None:
+def _check_sizes(documents: Sequence[Document], passages: Passages, settings: CollectionSettings) -> None:
     """Check that Qdrant can hold the embeddings of each document.
 
     Raises:
         ValueError: if it cannot.
     """
     most = (_MOST_NUMBERS - 1) // settings.encoder.probes.shape[1]
-    for document, places in zip(documents, spans, strict=True):
-        if len(places) > most:
+    for document, count in zip(documents, np.diff(passages.first).tolist(), strict=True):
+        if count > most:
             raise ValueError(
                 f"documents must have at most {counted(most, 'passage')}, which is what Qdrant holds of one, got "
-                f"{len(places):,} in {shown(document.id)}: give it in parts."
+                f"{count:,} in {shown(document.id)}: give it in parts."
             )
 
 
@@ -589,8 +540,8 @@ def _point(document: Document, spans: list[Span], embeddings: Floats, settings: 
     return models.PointStruct(id=point_id(document.id), vector=vectors, payload=_payload(document, spans))
 
 
-def _new_metadata(document: Document, earlier: Document) -> tuple[list[models.SetPayloadOperation], int]:
-    """Return what changes the metadata of a document in Qdrant, and its bytes.
+def _new_metadata(document: Document, earlier: Document) -> list[models.SetPayloadOperation]:
+    """Return what changes the metadata of a document in Qdrant.
 
     The text, the passages and the vectors stay as they are, since another process may have changed them together.
     """
@@ -600,11 +551,10 @@ def _new_metadata(document: Document, earlier: Document) -> tuple[list[models.Se
     dates = {"dates": payload.pop(_DOCUMENT)["dates"]}
     metadata = {**dict.fromkeys(earlier.metadata), **payload}  # Qdrant removes what is None
     point: list[models.ExtendedPointId] = [point_id(document.id)]
-    operations = [
+    return [
         models.SetPayloadOperation(set_payload=models.SetPayload(payload=dates, key=_DOCUMENT, points=point)),
         models.SetPayloadOperation(set_payload=models.SetPayload(payload=metadata, points=point)),
     ]
-    return operations, _bytes_of(metadata) + _bytes_of(dates["dates"]) + _BYTES_OF_CHANGE
 
 
 def _payload(document: Document, spans: list[Span]) -> dict[str, Any]:
@@ -706,18 +656,12 @@ def _requests(
     return requests
 
 
-def _hit(point: Any, query: Floats, bm25: float, words: frozenset[str], language: str | None) -> Hit:
-    """Return a point that was found as the hit of a query, with the embedding (D,) and the words to mark."""
+def _hit(point: Any, embedding: Floats, query: str, language: str | None, *, bm25: float) -> Hit:
+    """Return a point that was found as the hit of a query with the embedding (D,)."""
     document, spans = _document(point.payload)
-    rows = np.array((point.vector or {}).get("dense", np.zeros((1, len(query)))), dtype=np.float32)
-    similarities = rows @ query
+    rows = np.array((point.vector or {}).get("dense", np.zeros((1, len(embedding)))), dtype=np.float32)
+    similarities = rows @ embedding
     best = int(similarities.argmax())
     return make_hit(
-        document,
-        spans[best],
-        score=float(point.score),
-        dense=float(similarities[best]),
-        bm25=bm25,
-        marked_words=words,
-        language=language,
+        document, spans[best], query, language, score=float(point.score), dense=float(similarities[best]), bm25=bm25
     )

@@ -67,48 +67,39 @@ class Weight:
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
-    """Embeddings of some passages, (B, D); not to be changed."""
-
-    rows: Floats
-
-    @cached_property
-    def known(self) -> NDArray[np.bool_]:
-        """(B,) whether the embedding is not 0."""
-        return np.asarray(self.rows.any(axis=1))
-
-
 class EmbeddingBlocks:
     """(P, D) embeddings of passages in blocks, so that a change copies the blocks that it touches and no others.
 
-    Args:
-        blocks: of the passages in their order.
+    Attributes:
+        blocks: (B, D) of some passages each, in their order; not to be changed.
+        known: (P,) whether the embedding is not 0, as that of a text of which the encoder knows nothing.
         dimension: D.
     """
 
-    def __init__(self, blocks: Iterable[_Block], dimension: int) -> None:
-        self.blocks = tuple(blocks)
-        self.dimension = dimension
-        self.first = np.cumsum([0, *(len(block.rows) for block in self.blocks)])  # of each block, and P
+    blocks: tuple[Floats, ...]
+    known: NDArray[np.bool_]
+    dimension: int
 
     @classmethod
-    def of(cls, parts: Iterable[Floats], dimension: int) -> EmbeddingBlocks:
+    def of(cls, parts: Sequence[Floats], dimension: int) -> EmbeddingBlocks:
         """Return the blocks of embeddings (M, D) that come in parts; large parts are not copied.
 
         Such a part stays in memory as a whole until each of its blocks has been changed or is gone.
         """
-        blocks: list[_Block] = []
-        for part in parts:
-            for first in range(0, len(part), _BLOCK):
-                _append(blocks, _Block(part[first : first + _BLOCK]))
-        return cls(blocks, dimension)
+        known = np.concatenate([np.empty(0, dtype=np.bool_), *(part.any(axis=1) for part in parts)])
+        return cls(_in_blocks(parts), known, dimension)
+
+    @cached_property
+    def first(self) -> Numbers:
+        """The number of each block's first passage; at the end, that of all passages, P."""
+        return np.cumsum([0, *map(len, self.blocks)])
 
     def __len__(self) -> int:
-        return int(self.first[-1])
+        return len(self.known)
 
     def whole(self) -> Floats:
         """Return all embeddings (P, D), a copy."""
-        return np.concatenate([np.empty((0, self.dimension), np.float32), *(block.rows for block in self.blocks)])
+        return np.concatenate([np.empty((0, self.dimension), np.float32), *self.blocks])
 
     def rows(self, numbers: Numbers) -> Floats:
         """Return the embeddings (R, D) of these passages, (R,) in ascending order."""
@@ -116,38 +107,34 @@ class EmbeddingBlocks:
         bounds = np.searchsorted(numbers, self.first)
         for block in np.flatnonzero(np.diff(bounds)).tolist():
             here = slice(bounds[block], bounds[block + 1])
-            np.take(self.blocks[block].rows, numbers[here] - self.first[block], axis=0, out=found[here])
+            np.take(self.blocks[block], numbers[here] - self.first[block], axis=0, out=found[here])
         return found
 
     def scores(self, queries: Floats) -> Floats:
         """Return the inner products (Q, P) with queries (Q, D)."""
         scores = np.empty((len(queries), len(self)), dtype=np.float32)
         for first, block in zip(self.first.tolist(), self.blocks, strict=False):
-            np.matmul(queries, block.rows.T, out=scores[:, first : first + len(block.rows)])
+            np.matmul(queries, block.T, out=scores[:, first : first + len(block)])
         return scores
-
-    @cached_property
-    def known(self) -> NDArray[np.bool_]:
-        """(P,) whether the embedding is not 0, as that of a text of which the encoder knows nothing."""
-        return np.concatenate([np.empty(0, dtype=np.bool_), *(block.known for block in self.blocks)])
 
     def changed(self, stays: NDArray[np.bool_], more: Floats) -> EmbeddingBlocks:
         """Return the embeddings that stay, (P,), and further ones (M, D) after them."""
-        blocks: list[_Block] = []
-        for first, block in zip(self.first.tolist(), self.blocks, strict=False):
-            here = stays[first : first + len(block.rows)]
-            _append(blocks, block if here.all() else _Block(block.rows[here]))
-        for block in EmbeddingBlocks.of([more], self.dimension).blocks:
-            _append(blocks, block)
-        return EmbeddingBlocks(blocks, self.dimension)
+        left = zip(self.blocks, np.split(stays, self.first[1:-1]), strict=False)
+        blocks = _in_blocks([*(block if here.all() else block[here] for block, here in left), more])
+        return EmbeddingBlocks(blocks, np.concatenate([self.known[stays], more.any(axis=1)]), self.dimension)
 
 
-def _append(blocks: list[_Block], block: _Block) -> None:
-    """Append a block, or join it to the last one if both are small."""
-    if blocks and len(blocks[-1].rows) + len(block.rows) <= _BLOCK:
-        blocks[-1] = _Block(np.concatenate([blocks[-1].rows, block.rows]))
-    elif len(block.rows):
-        blocks.append(block)
+def _in_blocks(parts: Iterable[Floats]) -> tuple[Floats, ...]:
+    """Return embeddings in blocks of at most 4,096; neighbours that fit into one are joined, others are not copied."""
+    blocks: list[Floats] = []
+    for part in parts:
+        for first in range(0, len(part), _BLOCK):
+            block = part[first : first + _BLOCK]
+            if blocks and len(blocks[-1]) + len(block) <= _BLOCK:
+                blocks[-1] = np.concatenate([blocks[-1], block])
+            else:
+                blocks.append(block)
+    return tuple(blocks)
 
 
 def new_version() -> str:
@@ -182,21 +169,6 @@ class SearchState:
     rule: WeightRule
     weight: Weight = Weight()
     version: str = field(default_factory=new_version)
-
-    @classmethod
-    def without_documents(
-        cls,
-        encoder: EncoderFingerprint,
-        similarity: str,
-        passage_words: int | None,
-        language: str | None,
-        rule: WeightRule,
-    ) -> SearchState:
-        """Return a state to which documents can be added."""
-        passages = Passages(np.zeros(1, dtype=np.int64), np.empty((0, 2), dtype=np.int32))
-        embeddings = EmbeddingBlocks([], encoder.probes.shape[1])
-        words = WordCounts.of([], language)
-        return cls([], passages, embeddings, words, encoder, similarity, passage_words, rule)
 
     @cached_property
     def places(self) -> dict[int | str, int]:

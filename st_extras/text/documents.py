@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
@@ -115,7 +115,7 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
     if not by_id and is_dataset(documents, name=name):
         table = dataset_table(documents, name, columns)
     else:
-        table = Table(name, columns, lambda: _rows(documents, name), may_guess_text=True)
+        table = Table(name, columns, lambda _: _rows(documents, name), may_guess_text=True)
     return _collect([table], "document", require_ids or by_id)[0]
 
 
@@ -129,11 +129,7 @@ def _rows(documents: Any, name: str) -> Iterator[tuple[str, Any]]:
             yield f"{name}[{key!r}]", row | {"_id": key}
     else:
         for number, value in enumerate(documents):
-            yield f"{name}, row {number}", _as_row(value) if isinstance(value, Document) else value
-
-
-def _as_row(document: Document) -> dict[str, Any]:
-    return {"_id": document.id, "title": document.title, "text": document.text, "metadata": document.metadata}
+            yield f"{name}, row {number}", asdict(value) if isinstance(value, Document) else value
 
 
 def read_documents(
@@ -228,7 +224,6 @@ def _collect(
     """
     documents: list[Document] = []
     known: set[int | str] = set()
-    dropped: dict[str, str] = {}  # name of a field -> the first table that has it
     have_ids = require_ids
     rows = ((table, *row) for table in tables for row in table.rows(with_others=True))
     for number, (table, where, row) in enumerate(rows):
@@ -238,6 +233,10 @@ def _collect(
         if have_ids and "id" in row:  # an empty cell is refused
             document_id = text_id(key, where, kind).strip() if from_files else check_id(key, where, kind)
         elif have_ids or key is not None:
+            without = (table if have_ids else tables[0]).name
+            if file_kind(without)[0] == ".txt":
+                remedy = "whole_files (--whole-files) makes the file one" if kind == "document" else "give a table"
+                raise ValueError(f"{where}: each {kind} must have an id, and a line of {without!r} has none: {remedy}.")
             usual = ", ".join(table.columns["id"].usual)
             none = "" if require_ids else ", or none of them"
             raise ValueError(f"{where}: each {kind} must have an id, in one of the columns {usual}{none}.")
@@ -252,19 +251,18 @@ def _collect(
         others = row["others"]
         if from_files:  # pandas writes a column of row numbers without a name
             others = {name: value for name, value in others.items() if str(name).strip()}
-        metadata, dropped_here = as_metadata(others, where)
+        metadata, dropped = as_metadata(others, where)
         if from_files:  # an empty cell
             metadata = {name: value for name, value in metadata.items() if value != "" and not str(value).isspace()}
-        for name in dropped_here:
-            dropped.setdefault(name, table.name)
+        table.left_out.update(dict.fromkeys(dropped))
         documents.append(Document(document_id, title, text, metadata))
     warn_of_faults(tables)
-    dropped = {name: table.name for table in reversed(tables) for name in table.left_out.columns} | dropped
-    if dropped and kind == "document":
-        first, *more = dict.fromkeys(dropped.values())
+    left_out = dict.fromkeys(name for table in tables for name in table.left_out)
+    if left_out and kind == "document":
+        first, *more = (table.name for table in tables if table.left_out)
         logger.warning(
             "%s: left out of the metadata, which holds texts, numbers, truth values and dates alone: %s.",
-            *(f"{first} and others" if more else first, ", ".join(dropped)),
+            *(f"{first} and others" if more else first, ", ".join(left_out)),
         )
     return documents, have_ids
 
@@ -325,21 +323,17 @@ def _as_scalar(value: Any, where: str) -> Scalar | None:
 
 
 def same_metadata(one: Mapping[str, Scalar], other: Mapping[str, Scalar]) -> bool:
-    """Return whether two documents have the same metadata, also in what "==" does not see: True is not 1.
+    """Return whether two documents have the same metadata, also in what "==" does not see, see :func:`exact`."""
+    return {name: exact(value) for name, value in one.items()} == {name: exact(value) for name, value in other.items()}
 
-    A moment in another zone is another one. But 1 is 1.0, as in a column of numbers, such as that of a file.
+
+def exact(value: Scalar | None) -> tuple[type, Scalar | None]:
+    """Return a value of metadata with what "==" does not see by itself: True is not 1, nor a moment in another zone.
+
+    But 1 is 1.0, as in a column of numbers, such as that of a file.
     """
-
-    def exact(metadata: Mapping[str, Scalar]) -> dict[str, tuple[type, Scalar]]:
-        return {
-            name: (
-                float if isinstance(value, int) and not isinstance(value, bool) else type(value),
-                value.isoformat() if isinstance(value, date) else value,  # a datetime is a date, too
-            )
-            for name, value in metadata.items()
-        }
-
-    return exact(one) == exact(other)
+    kind = float if isinstance(value, int) and not isinstance(value, bool) else type(value)
+    return kind, value.isoformat() if isinstance(value, date) else value  # a datetime is a date, too
 
 
 def check_id(value: Any, where: str, kind: str) -> int | str:

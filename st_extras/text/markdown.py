@@ -37,7 +37,6 @@ _ATTRIBUTES = re.compile(  # {#id .class key=value} after a heading, or a commen
     r"[ \t]+(?:\{:?[ \t]*[#.][\w:.-]+(?:[ \t]+(?:[#.][\w:.-]+|[\w-]+=[^\s{}]+))*[ \t]*\}"
     r"|\{/\*(?:(?!\*/).)*\*/\}|<!--(?:(?!-->).)*-->)$"
 )
-_FIRST_LINES = 60  # among which most pages have their first heading: the rest need not be parsed
 
 
 class Page(NamedTuple):
@@ -72,7 +71,8 @@ def parse_markdown(content: str) -> Page:
     """
     content = content.replace("\r\n", "\n").replace("\r", "\n")
     fields, body, fault = _read_front_matter(content)
-    texts = {name.casefold(): _as_text(fields.pop(name)) for name in [*fields] if name.casefold() in ("id", "title")}
+    named = [name for name in fields if name.casefold() in ("id", "title")]
+    texts = {name.casefold(): _id_or_title(fields.pop(name)) for name in named}
     title = " ".join(texts.get("title", "").split())
     heading, rest = _split_heading(body)
     if not title or title == heading:
@@ -80,7 +80,7 @@ def parse_markdown(content: str) -> Page:
     return Page(texts.get("id", "").strip(), title, body, fields, fault)
 
 
-def _as_text(value: Any) -> str:
+def _id_or_title(value: Any) -> str:
     """Return an id or a title as text; "" if it is none, such as a list or a node of YAML."""
     if isinstance(value, bool):
         return json.dumps(value)  # as JSON and TOML write it
@@ -219,14 +219,11 @@ def _split_heading(text: str) -> tuple[str, str]:
 
     Others are passed over, and those of quotes, lists, comments and code.
     """
-    lines = text.split("\n")
-    for part in (lines[:_FIRST_LINES], lines)[: 1 + (len(lines) > _FIRST_LINES)]:
-        tokens = _block_parser().parse("\n".join(part))
-        for token, inline in pairwise(tokens):
-            if token.type != "heading_open" or token.level or token.map is None:
-                continue
-            title = _ATTRIBUTES.sub("", inline.content.strip())
-            if title and "\n" not in title:
-                start, end = token.map
-                return title, "\n".join(lines[:start] + lines[end:])
+    for token, inline in pairwise(_block_parser().parse(text)):
+        if token.type != "heading_open" or token.level or token.map is None:
+            continue
+        title = _ATTRIBUTES.sub("", inline.content.strip())
+        if title and "\n" not in title:
+            lines, (start, end) = text.split("\n"), token.map
+            return title, "\n".join(lines[:start] + lines[end:])
     return "", text

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from glob import has_magic
 from itertools import islice
 from os import PathLike
@@ -33,14 +32,16 @@ QUERY_IDS = ("query-id", "query_id", "qid", "q_id")
 
 Rows = Iterator[tuple[str, Any]]
 """``(place, row)``: the file with its line or row, for messages, and a value for each column, or a text alone."""
+KEY_OF_SEARCH = b"st_extras.search"
+"""In the metadata of a file that HybridSearch.save wrote: what it says about the search."""
+MADE_BY_SEARCH = ("id_is_number", "spans", "embeddings", "words", "counts")
+"""The columns of such a file beside those of the documents."""
 _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 """What may separate the fields of a .csv file, by its name in messages."""
 _SHOWN = 20  # names of columns in a message
 _BATCH = 1000  # rows of a parquet file that are read together
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 _WHOLE = "whole file"  # beside the kinds of files, as an ending
-_KEY_OF_SEARCH = b"st_extras.search"  # in the metadata of a file that HybridSearch.save wrote
-_MADE_BY_SEARCH = ("id_is_number", "spans", "embeddings", "words", "counts")  # its columns beside those of documents
 _ARROW_TEXTS = ("string", "large_string", "string_view")
 _SNIFFED = 100_000  # rows of a .tsv file by which it is decided whether quotes enclose fields
 
@@ -75,19 +76,6 @@ class Column:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """What a file or data set holds that is not read; filled while its rows are read.
-
-    Attributes:
-        faults: why the front matter of a file could not be read, by its place.
-        columns: names of columns with values that no text and no metadata can be, such as images; no values.
-    """
-
-    faults: dict[str, str] = field(default_factory=dict)
-    columns: dict[str, None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Table:
     """A file or data set, and which of its columns are read.
 
@@ -97,15 +85,17 @@ class Table:
         read: returns its rows.
         may_guess_text: whether the first column may be the only one of strings, as values have types.
         hint: what is wrong if a file of this kind has no such column.
-        left_out: what it holds that is not read.
+        faults: why its front matter could not be read, if so; filled while rows are read.
+        left_out: names, without values, of columns that are neither text nor metadata, such as images; filled likewise.
     """
 
     name: str
     columns: Mapping[str, Column]
-    read: Callable[[], Rows]
+    read: Callable[[Table], Rows]
     may_guess_text: bool = False
     hint: str = ""
-    left_out: LeftOut = field(default_factory=LeftOut)
+    faults: list[str] = field(default_factory=list)
+    left_out: dict[str, None] = field(default_factory=dict)
 
     def rows(self, *, with_others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the place of each row, and what it holds in the columns, by their keys.
@@ -122,7 +112,7 @@ class Table:
         chosen: dict[str, str] = {}
         names: tuple[str, ...] | None = None
         name_of_line = next(iter(self.columns.values())).names[0]
-        for where, content in self.read():
+        for where, content in self.read(self):
             row = content if isinstance(content, Mapping) else {name_of_line: content}
             if tuple(row) != names:
                 chosen = self._choose(self.name if names is None else where, row)
@@ -268,77 +258,70 @@ def open_file(path: str | PathLike[str], columns: Mapping[str, Column], other: s
     if kind in _READ_TWICE and Path(path).is_fifo():
         raise ValueError(f"{str(path)!r} must be a file, as a table is read twice, got a pipe: save it first.")
     read, hint = _READERS[kind]
-    left_out = LeftOut()
-    more: dict[str, tuple[Any, ...]] = {
-        ".csv": (columns,),  # which decide what separates its fields
-        ".md": (left_out,),
-        ".parquet": (left_out, "id" in columns),
-    }
-    return Table(str(path), columns, partial(read, path, *more.get(kind, ())), kind == ".parquet", hint, left_out)
+    return Table(str(path), columns, read, may_guess_text=kind == ".parquet", hint=hint)
 
 
 def warn_of_faults(tables: Iterable[Table]) -> None:
     """Log of how many files the front matter could not be read, and of the first one why."""
-    faults = [fault for table in tables for fault in table.left_out.faults.items()]
-    if faults:
-        where, reason = faults[0]
+    faulty = [table for table in tables if table.faults]
+    if faulty:
         logger.warning(
             "Front matter that could not be read is left out: of %s, such as %s (%s).",
-            *(counted(len(faults), "file"), where, reason),
+            *(counted(len(faulty), "file"), faulty[0].name, faulty[0].faults[0]),
         )
 
 
 # --- files ---
 
 
-def _lines(path: str | PathLike[str]) -> Rows:
-    return ((f"{path}, line {number}", line) for number, line in read_lines(path))
+def _lines(table: Table) -> Rows:
+    return ((f"{table.name}, line {number}", line) for number, line in read_lines(table.name))
 
 
-def _whole_text(path: str | PathLike[str]) -> Rows:
+def _whole_text(table: Table) -> Rows:
     """Yield the one document of a text file; its path is its id."""
-    yield str(path), {"id": str(path), "text": "".join(line for _, line in read_lines(path))}
+    yield table.name, {"id": table.name, "text": "".join(line for _, line in read_lines(table.name))}
 
 
-def _markdown(path: str | PathLike[str], left_out: LeftOut) -> Rows:
+def _markdown(table: Table) -> Rows:
     """Yield the one document of a Markdown file; its path is its id, unless it has one."""
-    page = parse_markdown("".join(line for _, line in read_lines(path)))
+    page = parse_markdown("".join(line for _, line in read_lines(table.name)))
     if page.fault:
-        left_out.faults[str(path)] = page.fault
-    yield str(path), {"id": page.id or str(path), "title": page.title, "text": page.text, "metadata": page.fields}
+        table.faults.append(page.fault)
+    yield table.name, {"id": page.id or table.name, "title": page.title, "text": page.text, "metadata": page.fields}
 
 
-def _jsonl(path: str | PathLike[str]) -> Rows:
-    for number, line in read_lines(path):
+def _jsonl(table: Table) -> Rows:
+    for where, line in _lines(table):
         if line.strip():
-            where = f"{path}, line {number}"
             yield where, parse_json(line, where)
 
 
-def _json(path: str | PathLike[str]) -> Rows:
+def _json(table: Table) -> Rows:
     """Yield the objects of a list, or those of lines as in .jsonl, which many programs call .json."""
-    with open_text(path) as stream:
+    name = table.name
+    with open_text(name) as stream:
         start = stream.read(10_000).lstrip()
         if start.startswith("["):
             content = start + stream.read()
-            check_decoded(content, str(path))
-            yield from ((f"{path}, row {number}", row) for number, row in enumerate(parse_json(content, str(path))))
+            check_decoded(content, name)
+            yield from ((f"{name}, row {number}", row) for number, row in enumerate(parse_json(content, name)))
             return
     try:
-        yield from _jsonl(path)
+        yield from _jsonl(table)
     except ValueError as error:
-        raise ValueError(f"{path} must be a list of objects, or hold one per line: {error}") from None
+        raise ValueError(f"{name} must be a list of objects, or hold one per line: {error}") from None
 
 
-def _csv(path: str | PathLike[str], columns: Mapping[str, Column]) -> Rows:
-    return _table(path, _separator(path, columns), quoted=True)
+def _csv(table: Table) -> Rows:
+    return _below_header(table.name, _separator(table.name, table.columns), quoted=True)
 
 
-def _tsv(path: str | PathLike[str]) -> Rows:
-    return _table(path, "\t", _has_quoted_fields(path))
+def _tsv(table: Table) -> Rows:
+    return _below_header(table.name, "\t", _has_quoted_fields(table.name))
 
 
-def _separator(path: str | PathLike[str], columns: Mapping[str, Column]) -> str:
+def _separator(path: str, columns: Mapping[str, Column]) -> str:
     """Return what separates the fields of a .csv file.
 
     A line such as ``sep=;`` before the header, which Excel reads, decides. Without it each separator is tried on the
@@ -359,7 +342,7 @@ def _separator(path: str | PathLike[str], columns: Mapping[str, Column]) -> str:
     return max(_SEPARATORS, key=fit)
 
 
-def _table(path: str | PathLike[str], separator: str, quoted: bool) -> Rows:
+def _below_header(path: str, separator: str, quoted: bool) -> Rows:
     """Yield the rows of a file whose first row names its columns; what is missing at the end of a row is None."""
     names: list[str] | None = None
     for where, fields in _records(path, separator, quoted):
@@ -388,7 +371,7 @@ def _table(path: str | PathLike[str], separator: str, quoted: bool) -> Rows:
         yield where, dict.fromkeys(names) | dict(zip(names, fields, strict=False))
 
 
-def _records(path: str | PathLike[str], separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
+def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
     """Yield the place and the fields of each record; lines without any are skipped.
 
     By ``csv``: pandas and pyarrow know no line numbers, and lose rows without an error where a quote is not closed.
@@ -423,7 +406,7 @@ def _records(path: str | PathLike[str], separator: str, quoted: bool) -> Iterato
         raise ValueError(f"{path}, line {start}: {reason}: {remedy}.") from None
 
 
-def _has_quoted_fields(path: str | PathLike[str]) -> bool:
+def _has_quoted_fields(path: str) -> bool:
     """Return whether quotes of a .tsv file enclose fields, as pandas and spreadsheets write it, or are text.
 
     They enclose fields if all rows can be read so and it matters: a field holds a quote, a tab or a line end.
@@ -441,45 +424,52 @@ def _has_quoted_fields(path: str | PathLike[str]) -> bool:
     return matters
 
 
-def _parquet(path: str | PathLike[str], left_out: LeftOut, with_lists: bool) -> Rows:
-    """Yield the rows of a parquet file, with a named index; of nested columns at most lists of texts, such as tags."""
+def _parquet(table: Table) -> Rows:
+    """Yield the rows of a parquet file, with a named index."""
     import pyarrow  # type: ignore[import-untyped]
     from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
 
     number = 0
     try:
-        with ParquetFile(path, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
-            names: list[str] = []
-            made = _MADE_BY_SEARCH if _KEY_OF_SEARCH in (file.metadata.metadata or {}) else ()
-            for column in file.schema_arrow:
-                if column.name in made:
-                    continue
-                if column.name in names:
-                    raise ValueError(f"{path}: its columns must have different names, got {column.name} twice.")
-                if not pyarrow.types.is_nested(column.type) or (with_lists and _holds_texts(column.type)):
-                    names.append(column.name)
-                else:
-                    left_out.columns[column.name] = None
-            names = [name for name in names if not name.startswith("__index_level_")]
+        with ParquetFile(table.name, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
+            made = MADE_BY_SEARCH if KEY_OF_SEARCH in (file.metadata.metadata or {}) else ()
+            schema = [one for one in file.schema_arrow if one.name not in made]
+            names = _readable([one for one in schema if not one.name.startswith("__index_level_")], table)
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
             for batch in file.iter_batches(_BATCH, columns=names):
-                columns = {name: _values(batch.column(name), name, left_out) for name in names}
+                columns = {name: _values(batch.column(name), name, table) for name in names}
                 for i in range(batch.num_rows):
                     index = {one["name"]: one["start"] + number * one["step"] for one in ranges}
-                    yield f"{path}, row {number}", {name: values[i] for name, values in columns.items()} | index
+                    yield f"{table.name}, row {number}", {name: values[i] for name, values in columns.items()} | index
                     number += 1
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}, row {number}: could not be read ({_reason(error)}).") from error
+        raise ValueError(f"{table.name}, row {number}: could not be read ({_reason(error)}).") from error
 
 
-def _holds_texts(type_: Any) -> bool:
-    """Return whether a nested type of pyarrow is that of a list of texts."""
-    items = getattr(type_, "value_type", None)
-    return str(getattr(items, "value_type", items)) in _ARROW_TEXTS  # of a dictionary: its values
+def _readable(schema: Iterable[Any], table: Table) -> list[str]:
+    """Return the names of the columns that are read: with single values or, where documents are read, lists of texts.
+
+    Raises:
+        ValueError: if two of them have one name.
+    """
+    from pyarrow.types import is_nested  # type: ignore[import-untyped]
+
+    names: list[str] = []
+    for column in schema:
+        if column.name in names:
+            raise ValueError(f"{table.name}: its columns must have different names, got {column.name} twice.")
+        items = getattr(column.type, "value_type", None)
+        holds_texts = str(getattr(items, "value_type", items)) in _ARROW_TEXTS  # of a dictionary: its values
+        is_single = not is_nested(getattr(column.type, "storage_type", column.type))  # of an extension of arrow
+        if is_single or (holds_texts and "id" in table.columns):
+            names.append(column.name)
+        else:
+            table.left_out[column.name] = None
+    return names
 
 
-def _values(column: Any, name: str, left_out: LeftOut) -> list[Any]:
+def _values(column: Any, name: str, table: Table) -> list[Any]:
     """Return the values of a column of pyarrow; None for dates that Python does not have."""
     import pyarrow
 
@@ -487,7 +477,7 @@ def _values(column: Any, name: str, left_out: LeftOut) -> list[Any]:
         return column.to_pylist()  # type: ignore[no-any-return]
     values = [_date(scalar) for scalar in column]
     if values.count(None) > column.null_count:
-        left_out.columns[name] = None
+        table.left_out[name] = None
     return values
 
 
@@ -499,7 +489,7 @@ def _date(scalar: Any) -> Any:
         return None
 
 
-_READERS: dict[str, tuple[Callable[..., Rows], str]] = {
+_READERS: dict[str, tuple[Callable[[Table], Rows], str]] = {
     ".txt": (_lines, ""),
     _WHOLE: (_whole_text, ""),
     ".md": (_markdown, ""),
@@ -549,25 +539,15 @@ def dataset_table(dataset: Any, name: str, columns: Mapping[str, Column]) -> Tab
 
     Of columns that hold no single values, lists of texts are read where documents are, and no images, vectors etc.
     """
-    left_out = LeftOut()
-    read = partial(_rows_of_dataset, dataset, name, left_out, "id" in columns)
-    return Table(name, columns, read, may_guess_text=True, left_out=left_out)
+    return Table(name, columns, lambda table: _rows_of_dataset(dataset, table), may_guess_text=True)
 
 
-def _rows_of_dataset(dataset: Any, name: str, left_out: LeftOut, with_lists: bool) -> Rows:
-    from datasets import ClassLabel, Value
-
-    names = []
-    for key, feature in (dataset.features or {}).items():
-        items = getattr(getattr(feature, "feature", None), "dtype", "")
-        if isinstance(feature, Value | ClassLabel) or (with_lists and items in _ARROW_TEXTS):
-            names.append(key)
-        else:
-            left_out.columns[key] = None
+def _rows_of_dataset(dataset: Any, table: Table) -> Rows:
+    names = _readable(dataset.features.arrow_schema, table) if dataset.features else []
     is_changed = getattr(dataset, "format", {}).get("type") == "custom"  # by a transform, which may need all columns
     number = 0
     try:
         for number, row in enumerate(dataset if not names or is_changed else dataset.select_columns(names)):
-            yield f"{name}, row {number}", row
+            yield f"{table.name}, row {number}", row
     except Exception as error:
-        raise ValueError(f"{name}, after row {number}: could not be read ({_reason(error)}).") from error
+        raise ValueError(f"{table.name}, after row {number}: could not be read ({_reason(error)}).") from error

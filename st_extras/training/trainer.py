@@ -24,6 +24,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from st_extras.checks import shown
 from st_extras.encoders.adapters import trained_state
 from st_extras.encoders.structure import unwrap
 from st_extras.files import write_errors
@@ -58,7 +59,8 @@ def trainer_arguments(
         settings: the settings of the training.
 
     Raises:
-        ValueError: if an own learning rate is set for a loss without its own parameters.
+        ValueError: if an own learning rate is set for a loss without its own parameters, or Sentence Transformers
+            refuses the caller's arguments.
     """
     on_cpu = model.device.type == "cpu"
     keeps_apart = settings.no_duplicates and isinstance(dataset, Dataset)
@@ -93,7 +95,16 @@ def trainer_arguments(
     if settings.loss_learning_rate is not None:
         rates = rates_of_the_loss(loss, model, settings.loss_learning_rate)
         arguments["learning_rate_mapping"] = rates | arguments.get("learning_rate_mapping", {})
-    return SentenceTransformerTrainingArguments(**arguments)
+    try:
+        return SentenceTransformerTrainingArguments(**arguments)
+    except Exception as error:
+        if not settings.arguments:
+            raise
+        given = ", ".join(f"{name}={shown(value)}" for name, value in settings.arguments.items())
+        raise ValueError(
+            "the trainer's arguments must be ones that SentenceTransformerTrainingArguments takes, got "
+            f"{given}: {type(error).__name__}: {' '.join(str(error).split()).removesuffix('.')}."
+        ) from error
 
 
 def rates_of_the_loss(loss: nn.Module, model: SentenceTransformer, rate: float) -> dict[str, float]:

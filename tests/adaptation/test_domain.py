@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from st_extras.adaptation import CANDIDATES, adapt, choice, domain
 from st_extras.adaptation.domain import STRENGTHS, Candidate, Gain, score_each
-from st_extras.adaptation.run import sample_texts
+from st_extras.adaptation.run import Sample, sample_texts
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import label_scores
 from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
 from st_extras.modules.linear import Affine
+from st_extras.samples import sample_sentences
+from st_extras.samples.encoder import raw_encoder
 from tests.adaptation.texts import DEV, TEXTS, quiet, topical
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
@@ -219,6 +222,20 @@ def test_what_is_left_unchanged(still_encoder, tmp_path, monkeypatch, least, rea
     np.testing.assert_array_equal(saved(tmp_path / "out").encode(SENTENCES), still_encoder.encode(SENTENCES))
 
 
+def test_a_fold_whose_texts_share_no_words_compares_nothing(tmp_path, monkeypatch):
+    """No three characters of the second hundred stand twice."""
+    apart = [f"{a}{b}{a}" for b in "abcd" for a in ascii_lowercase][:100]
+    texts = [*list(dict.fromkeys(sample_sentences()))[:100], *apart]
+    monkeypatch.setattr("st_extras.adaptation.run.sample_texts", lambda texts, *_: Sample(list(texts), len(texts)))
+    model = raw_encoder()
+    found = run(model, texts, tmp_path / "out", batch_size=10)
+    assert found.reason == (
+        "Left unchanged: only 0% of the texts in one of 2 parts have a neighbour that embeddings and words agree on, "
+        "so nothing can be compared without labels."
+    )
+    assert (found.model is model, found.candidates, found.details.confirmed_share) == (True, [], 0)
+
+
 @pytest.mark.usefixtures("few_general_pairs")
 def test_two_hundred_different_texts_are_enough(still_encoder, tmp_path):
     for number, (texts, reason) in enumerate(
@@ -226,6 +243,7 @@ def test_two_hundred_different_texts_are_enough(still_encoder, tmp_path):
             (TEXTS[:200], None),
             (TEXTS[:199], "200 different texts are needed, got 199."),
             ([*TEXTS[:199], TEXTS[0].upper()], "200 different texts are needed, got 199 but for numbers and case."),
+            ([f"The dog {i}" for i in range(300)], "200 different texts are needed, got 1 but for numbers and case."),
         ]
     ):
         found = run(still_encoder, texts, tmp_path / str(number))

@@ -27,7 +27,7 @@ from st_extras.adaptation.choice import (
     why_no_whitening,
     why_not_accepted,
 )
-from st_extras.adaptation.domain import check_dev, compute_candidates, dev_score, usable_corpus
+from st_extras.adaptation.domain import check_dev, compute_candidates, corpus_of_sample, dev_score
 from st_extras.adaptation.run import Sample, sample_texts
 from st_extras.adaptation.search import choose_harmless
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset, label_scores
@@ -56,7 +56,7 @@ def test_texts_are_sampled_once_each_in_random_order():
 def test_texts_without_embedding_are_left_out():
     vectors = draw(603, 4)
     vectors[5] = 0  # a table of words gives 0 to unknown words
-    corpus = usable_corpus(Sample(TEXTS, 700), vectors[:590])  # the time was over
+    corpus = corpus_of_sample(Sample(TEXTS, 700), vectors[:590])  # the time was over
     left = [*TEXTS[:5], *TEXTS[6:590]]
     rows = torch.cat([vectors[:5], vectors[6:590]])
     assert (corpus.texts, corpus.why_not_usable) == (left, None)
@@ -82,13 +82,13 @@ def test_texts_without_embedding_are_left_out():
     ],
 )
 def test_texts_that_cannot_be_used(texts, vectors, reason):
-    assert reason in (usable_corpus(Sample(texts, len(texts)), vectors.double()).why_not_usable or "")
+    assert reason in (corpus_of_sample(Sample(texts, len(texts)), vectors.double()).why_not_usable or "")
 
 
 def test_embeddings_that_are_nearly_the_same_are_usable_where_their_numbers_are_precise_enough():
     nearly = 1 + 1e-3 * draw(603, 4).double()  # cosines above 0.99999
-    assert usable_corpus(Sample(TEXTS, 603), nearly).why_not_usable is None
-    in_half_precision = usable_corpus(Sample(TEXTS, 603), nearly, torch.bfloat16).why_not_usable
+    assert corpus_of_sample(Sample(TEXTS, 603), nearly).why_not_usable is None
+    in_half_precision = corpus_of_sample(Sample(TEXTS, 603), nearly, torch.bfloat16).why_not_usable
     assert in_half_precision == "the encoder gives all texts the same embedding, but for the rounding of its numbers."
 
 
@@ -123,7 +123,7 @@ def test_the_transform_is_that_of_the_docstring(candidate):
 )
 def test_a_text_is_scored_by_a_transform_that_was_computed_without_it(monkeypatch, count, most, outside, folds):
     """Each fold's transform is that of the texts outside of it, the saved one that of all."""
-    monkeypatch.setattr(domain, "MOST", most)
+    monkeypatch.setattr(domain, "MOST_COMPARED", most)
     monkeypatch.setattr(domain, "MOST_OUTSIDE", outside)
     embeddings, scored = draw(count, 6) * torch.arange(1, 7), min(count, most)
     found = compute_candidates(TEXTS, embeddings, folds=folds, seed=3)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import random
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -55,20 +56,35 @@ def test_an_interruption_or_error_leaves_nothing(still_encoder, tmp_path, error)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("job", [adapt, adapt_search])
-def test_too_little_time_keeps_the_earlier_result(still_encoder, tmp_path, job):
-    out = tmp_path / "out"
-    given = {} if job is adapt else {"queries": [" ".join(text.split()[:3]) for text in TEXTS]}
-    adapt(still_encoder, TEXTS[:9], out, **quiet())
-    before = contents(out)
-    with pytest.raises(ValueError, match=r"^minutes must be enough to encode \d00 texts, got 1e-06, .*out\.$"):
-        job(still_encoder, TEXTS, out, **quiet(overwrite=True, minutes=1e-6, **given))
-    assert contents(out) == before
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+@pytest.mark.parametrize(
+    ("job", "seconds", "encoded", "reason"),
+    [
+        (adapt, 4, 150, "200 different texts are needed, got 150."),
+        (adapt, 1e-6, 0, "200 different texts are needed, got 0."),
+        (adapt_search, 4, 50, "100 different documents are needed, got 50."),
+        (adapt_search, 1e-6, 0, "100 different documents are needed, got 0."),
+    ],
+)
+def test_too_little_time_leaves_the_encoder_unchanged(
+    still_encoder, tmp_path, monkeypatch, job, seconds, encoded, reason
+):
+    """As too few texts do. Each batch takes a second, and encoding stops after 60 % of the time."""
+    clock = [0.0]
 
+    def tick(*_: Any, seconds: float = 1.0) -> float:
+        clock[0] += seconds
+        return clock[0]
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    monkeypatch.setattr(time, "perf_counter", lambda: tick(seconds=1e-4))
+    monkeypatch.setattr("st_extras.adaptation.run.PART", 50)
+    still_encoder[0].register_forward_pre_hook(lambda *_: tick() and None)
+    queries = {} if job is adapt else {"queries": sorted({" ".join(text.split()[:3]) for text in TEXTS})[:100]}
+    found: Any = job(still_encoder, TEXTS, tmp_path / "out", **quiet(minutes=seconds / 60, batch_size=50, **queries))
+    assert (found.chosen, found.model is still_encoder, found.candidates) == (None, True, [])
+    assert found.reason == f"Left unchanged: {reason}"
+    assert found.cut_short == f"Cut short by its minutes: {encoded} of 600 texts were encoded."
+    saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_array_equal(saved.encode(SENTENCES), still_encoder.encode(SENTENCES))
 
 
 @pytest.mark.slow

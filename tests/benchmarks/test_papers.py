@@ -4,8 +4,10 @@ Only files stand in for the hub; the study takes the same way as with a network.
 """
 
 import io
+import json
 import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from safetensors.torch import load_file, save_file
 
 from benchmarks import __main__ as entrance
@@ -29,6 +32,7 @@ from tests.helpers import run_in_two_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 BERT, GUIDE = "google-bert/bert-base-uncased", "princeton-nlp/unsup-simcse-bert-base-uncased"
+CHINESE = "今天北京的天气很好我们去公园看花明年他要学习中文和法语请问银行卡怎么还款"
 PAIRS = list(zip(*graded_pairs(), strict=True))
 
 
@@ -69,14 +73,34 @@ def write_archive(file: Path) -> None:
             add(f"SICK/SICK_{split}.txt", ["pair_ID\tsentence_A\tsentence_B\trelatedness_score\tjudgment", *lines])
 
 
-def write_encoder(folder: Path, *, with_head: bool = False) -> None:
+def write_encoder(folder: Path, *, with_head: bool = False, characters: str = "") -> None:
     """A tiny BERT whose words are not all alike."""
-    build_encoder(folder, layers=3, hidden_size=64, max_seq_length=32, with_head=with_head)
+    build_encoder(folder, layers=3, hidden_size=64, max_seq_length=32, with_head=with_head, characters=characters)
     weights = load_file(folder / "model.safetensors")
     for name, value in weights.items():
         if "embeddings" in name and "Norm" not in name:
             value.mul_(10)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_chinese(cache: Path) -> None:
+    """The Chinese encoder and the sets of RepAL's Chinese table, as files of Parquet with a page that names them."""
+    write_encoder(cached(cache, "model", "google-bert/bert-base-chinese"), with_head=True, characters=CHINESE)
+    drawn = random.Random(0)
+    for repository in {name for name, _ in hub.CHINESE.values()}:
+        files = cached(cache, "dataset", repository)
+        splits = [split for name, split in hub.CHINESE.values() if name == repository]
+        named = [{"split": split, "path": f"data/{split}-*"} for split in splits]
+        page = f"---\nconfigs:\n- config_name: default\n  data_files: {json.dumps(named)}\n---\n# {repository}\n"
+        (files / "README.md").write_text(page, encoding="utf8")
+        for split in splits:
+            sentences = ["".join(drawn.choices(CHINESE, k=8)) for _ in range(48)]
+            columns = {
+                "sentence1": sentences[:24],
+                "sentence2": sentences[24:],
+                "score": [drawn.randrange(6) for _ in range(24)],
+            }
+            Dataset.from_dict(columns).to_parquet(files / "data" / f"{split}-00000-of-00001.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +112,7 @@ def cache(tmp_path_factory):
     files = cached(cache, "dataset", hub.DATA)
     (files / hub.WIKIPEDIA).write_text("\n".join(sample_sentences()[:96]) + "\n", encoding="utf8")
     write_archive(files / hub.SENTEVAL)
+    write_chinese(cache)
     return cache
 
 
@@ -102,9 +127,9 @@ def offline(cache, monkeypatch):
     monkeypatch.setattr(papers, "PATIENCE", 0.0)
 
 
-def short_study() -> dict[str, Any]:
-    """The study with five steps of each method, in batches of 8, and two seeds."""
-    study = named_study("papers")
+def short_study(name: str = "papers") -> dict[str, Any]:
+    """A study with five steps of each method, in batches of 8, and two seeds."""
+    study = named_study(name)
     for method in study["methods"].values():
         method |= {"steps": 5, "eval_steps": 2, "batch_size": 8} if "loss" in method else {}
         method["seeds"] = [0, 1] if "loss" in method else [0]
@@ -226,6 +251,24 @@ def test_the_study_from_end_to_end(offline, tmp_path, monkeypatch, capsys):
     assert "the paper: +1.90" in page
     assert "Failed" not in page
     assert "| base model, [CLS] | 31.40 |" in page
+
+
+@pytest.mark.slow
+def test_the_chinese_study_from_end_to_end(offline, tmp_path):
+    study = short_study("papers_zh")
+    papers.run(study, options_in(tmp_path))
+    found = {record["run"]: record for record in records("papers_zh", root=tmp_path / "results")}
+    assert found.keys() == {"base-first-last-0", "simcse-0", "simcse-1"}
+    data = tmp_path / "work" / "papers_zh-data"
+    text = (data / "zh_unlabeled.txt").read_text(encoding="utf8").splitlines()
+    assert len(set(text)) == len(text) == 6 * 48, "each set's own sentences"
+    for record in found.values():
+        assert record["scores"].keys() == set(study["sets"])
+        assert record["post_processing"].keys() == {"plain", "RepAL"}
+    entrance.main(["tables", "--results", str(tmp_path / "results")])
+    page = (tmp_path / "results" / "papers.md").read_text(encoding="utf8")
+    average = found["base-first-last-0"]["post_processing"]["RepAL"]["average"]
+    assert f"| RepAL after the base model | 31.06 | {average:.2f} (1) |" in page
 
 
 @pytest.mark.slow

@@ -218,8 +218,9 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "compare_retrieval": {"task": TASK, "models": [("enc", PROMPTED)], "passages": 30, "show_progress_bar": False},
         "print_json": {},
     },
-    "evaluate enc --retrieval F --judged J --baseline bm25 --language english --ranks r.tsv --index i": {
-        "load_judged": {"source": "F", "judged": "J"},
+    "evaluate enc --retrieval F --retrieval G --judged J --baseline bm25 --language english --ranks r.tsv --index i "
+    "--whole-files": {
+        "load_judged": {"sources": ["F", "G"], "judged": "J", "whole_files": True},
         "compare_retrieval": {"baseline": "bm25", "language": "english", "index": "i"},
         "_write_ranks": {"file": "r.tsv"},
     },

@@ -67,7 +67,7 @@ def test_the_table(run, folder):
     assert "8 documents. Score: cosine + 3 x BM25." in out
     assert out.count("A query without text finds nothing.") == 1
     rows = [line.split() for line in out.splitlines() if "doc-" in line]
-    assert [(row[0], row[2]) for row in rows] == [("1", "doc-0"), ("2", "doc-3")]
+    assert [(row[0], row[3]) for row in rows] == [("1", "doc-0"), ("2", "doc-3")]
     assert "Title 0 a cat sat on the *mat*" in out
     assert "Title 3 the *old* man read a red book" in out
 
@@ -90,18 +90,19 @@ def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, c
     monkeypatch.setenv("COLUMNS", "80")
     number = "document-000000000000000000000017"
     text = "no word " * 30 + "of the mat \x1b[31m短い文書です" + " and so on" * 20
-    command._print_hits("the [old] mat", [hit_of(number, text, "mat")])
+    command._print_hits("the [old] mat", [hit_of(number, text, "mat")], "cosine")
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert max(map(cell_len, lines)) <= 80
     assert lines[0].strip() == "the [old] mat"
-    assert lines[-2].split()[:3] == ["1", "123.4568", number[:24]]
+    assert lines[1].split() == ["#", "score", "cosine", "id", "text"]
+    assert lines[-2].split()[:4] == ["1", "123.4568", "0.500", number[:24]]
     assert "…rd of the *mat*  [31m短" in lines[-2]
     assert lines[-1].split() == [number[24:]]
 
 
 def test_a_document_cannot_reorder_or_colour_the_line(capsys):
     text = "a \u202ecat\u202c \u2067mat\u2069 \x9b31m שלום\u200f"
-    command._print_hits("cat\u202e", [hit_of("doc\u202e", text, "cat")])
+    command._print_hits("cat\u202e", [hit_of("doc\u202e", text, "cat")], "dot")
     out = capsys.readouterr().out
     assert not {*out} & {*"\u202e\u202c\u2067\u2069\x9b"}
     assert "*cat*" in out
@@ -152,10 +153,10 @@ def test_where_searches_among_documents_with_these_values(run, tmp_path):
         assert {hit["id"] for hit in hits} == ids
         assert {hit["metadata"]["product"] for hit in hits} <= {"loan" if "c" in ids else "card"}
     for condition, there in (
-        ("product=", "card, loan"),
-        ("product=Card", "card, loan"),
-        ("year=2024.0", "2024, 2025"),
-        ("open=True", "true"),
+        ("product=", "'card', 'loan'"),
+        ("product=Card", "'card', 'loan'"),
+        ("year=2024.0", "'2024', '2025'"),
+        ("open=True", "'true'"),
     ):
         code, _, err = run(*words, "--where", condition)
         assert (code, shown(err)) == (0, [f"--where {condition}: no document has this value, but {there}."])

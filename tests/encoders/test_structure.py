@@ -167,7 +167,7 @@ def with_vocabulary(words: list[str]) -> SentenceTransformer:
         (
             [],
             CHINESE,
-            "tokens are unknown, and most of their letters are Cjk, in which its tokenizer has 0 words;",
+            "tokens are unknown, and most of their letters are CJK, in which its tokenizer has 0 words;",
         ),
         ([chr(0x4E00 + i) for i in range(1999)], CHINESE[:1] * 8, "its tokenizer has 1999 words;"),
         ([chr(0x4E00 + i) for i in range(2000)] + sorted({*"".join(CHINESE)}), CHINESE, None),

@@ -72,7 +72,7 @@ def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
 
 
 def test_several_folds_are_compared_each_within_itself_and_scored_together(monkeypatch):
-    monkeypatch.setattr(label_free, "FEWEST", 35)
+    monkeypatch.setattr(label_free, "FEWEST_COMPARED", 35)
     after = BASE @ draw(12, 12, seed=5) + 0.1
     score = LabelFreeComparison(TEXTS, BASE, folds=3, seed=3).compare(after)
     parts = [slice(0, 37), slice(37, 74), slice(74, 110)]
@@ -110,6 +110,14 @@ def test_a_rotation_changes_nothing_shuffling_is_worse_and_less_noise_is_better(
     assert comparison.compare(base[torch.randperm(N, generator=generator())]).high < 0
     better = comparison.compare(embedded(TEXTS, noise=0.0))
     assert 0 < better.low < better.gain < better.high
+
+
+def test_equal_embeddings_have_no_order():
+    """As those of a table of words for the same words, also where a transform or a processor rounds them apart."""
+    base = draw(5, 12)[torch.arange(N) % 5]
+    rotation = torch.linalg.qr(draw(12, 12, seed=5))[0]
+    found = LabelFreeComparison(TEXTS, base).compare(base @ rotation + 1e-15 * draw(N, 12, seed=6))
+    assert (found.gain, found.low, found.high) == (0, 0, 0)
 
 
 def test_what_cannot_be_compared():

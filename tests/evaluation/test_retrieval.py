@@ -55,6 +55,17 @@ def dense_and_bm25(model: SentenceTransformer) -> tuple[np.ndarray, np.ndarray]:
     return dense, BM25(documents).scores(queries)
 
 
+def test_equal_documents_stand_in_the_order_of_their_ids_with_any_batch_size(still_encoder):
+    """One of each seven is relevant, so that their order shows; some are encoded in other batches."""
+    texts = {f"{place:02}": SENTENCES[place % len(SENTENCES)] for place in range(63)}
+    queries = {key: " ".join(text.split()[:3]) for key, text in list(texts.items())[-7:]}
+    task = RetrievalTask(
+        {f"q{key}": text for key, text in queries.items()}, texts, {f"q{k}": {k: 1.0} for k in queries}
+    )
+    by_size = [RetrievalEvaluator(task, batch_size=size, write_csv=False)(still_encoder) for size in (1, 7, 64)]
+    assert by_size == 3 * by_size[:1]
+
+
 def test_the_metrics_are_those_of_a_loop(encoder):
     expected, per_query = loop(by_id(dense_and_bm25(encoder)[0]))
     assert 0 < expected["ndcg@10"] < 1

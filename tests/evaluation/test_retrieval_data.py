@@ -56,6 +56,20 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
         load_retrieval(tmp_path)
 
 
+def test_judged_documents_stand_in_several_places(tmp_path):
+    fill(
+        tmp_path,
+        {"a.jsonl": CORPUS, "notes/a.txt": "one\ntwo", "notes/b.txt": "three", "j.tsv": "query\tid\nloan\td1\n"},
+    )
+    sources = [tmp_path / "a.jsonl", tmp_path / "notes"]
+    task = load_judged(sources, tmp_path / "j.tsv", whole_files=True)
+    first = load_judged(sources[0], tmp_path / "j.tsv").documents
+    notes = {str(tmp_path / "notes/a.txt"): "one\ntwo", str(tmp_path / "notes/b.txt"): "three"}
+    assert (task.documents, task.relevant) == (first | notes, {"loan": {"d1": 1.0}})
+    with pytest.raises(ValueError, match="whole_files"):
+        load_judged(sources, tmp_path / "j.tsv")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

@@ -21,7 +21,7 @@ import torch
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 
-from st_extras import adaptation, encoders, evaluation, losses, modules, search, text
+from st_extras import adaptation, encoders, evaluation, losses, modules, samples, search, text, training
 from st_extras.evaluation import geometry
 from st_extras.losses.pair_loss import PairLoss, PairOptions
 from st_extras.text.frequency import FrequencyTable
@@ -125,6 +125,100 @@ def test_every_call_refuses_what_is_none_by_the_name_of_its_parameter():
             continue
         accepted.append(f"{name}, {parameter}={value!r:.40}")
     assert accepted == []
+
+
+_NOT_CALLED = {"Hit", "PhraseExtractor", "DivergenceError", "STSDataset", "LossStateCallback", "QdrantSearch"}
+"""Beside the results: types, what only stores, and what needs a client."""
+_NAMED = re.compile(r"^([a-z]\w*)(?:\[[^\]]*\]|, [a-z]\w* \d+:)? (?:must|needs|does not go|cannot)")
+"""The argument that a message is about."""
+
+
+def public_calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Every public function and class that users call, with arguments that it takes."""
+    encoder, folder = world.encoder(), world.new_folder()
+    judged, pairs = folder / "judged.tsv", folder / "pairs.tsv"
+    judged.write_text(f"query\tid\n{SENTENCES[0][2:]}\t0\n", encoding="utf8")
+    pairs.write_text("score\tsentence1\tsentence2\n1\ta cat\ta dog\n2\ta cat\ta mat\n", encoding="utf8")
+    collection, dataset = world.search_folder(folder / "search"), evaluation.load_sts("pairs", pairs)
+    task, labeled = evaluation.load_retrieval(collection), evaluation.LabeledTexts(SENTENCES, ["a", "b"] * 4)
+    quiet = {"show_progress_bar": False}
+    embedded = torch.randn(8, 4).numpy()
+    own: dict[str, dict[str, Any]] = {
+        "search_lambdas": {
+            "first": (embedded, embedded[::-1]), "second": (embedded, embedded), "corpus_mean": embedded.mean(0),
+            "scores": [*range(8)],
+        },
+        "locality_preserving": {"model": encoder, "sentences": world.corpus()[:100]},
+        "EmbeddingTable": {"keys": ["a", "b"], "embeddings": torch.eye(2)},
+        "FrozenEncoder": {"model": world.encoder_folder(), "trained_model": encoder}, "AdaptationOptions": {},
+        "LabelFreeComparison": {"texts": world.corpus()[:100], "base": torch.randn(100, 4)},
+        "RetrievalTask": dataclasses.asdict(task),
+        "STSEvaluator": {"datasets": [dataset]} | quiet, "LabeledTextEvaluator": vars(labeled) | quiet,
+        "RetrievalEvaluator": {"task": task} | quiet, "compare_retrieval": {"task": task, "models": [("a", encoder)]},
+        "compare_texts": {"models": [("a", encoder)], "texts": world.corpus()[:60]} | quiet,
+        "label_scores": {"embeddings": torch.randn(8, 4), "labels": ["a", "b"] * 4},
+        "sts_evaluator": {"names": "pairs", "source": pairs},
+        "load_judged": {"sources": collection / "corpus.tsv", "judged": judged},
+        "load_labeled_texts": {"path": pairs, "text_column": "sentence1", "label_column": "score"},
+        "load_retrieval": {"folder": collection}, "load_sts": {"name": "pairs", "source": pairs},
+        "without_labeled": {"texts": SENTENCES, "labeled": SENTENCES[:2]}, "development_and_test": {},
+        "epochs_to_steps": {"epochs": 1, "num_sentences": 8, "batch_size": 2}, "embed_filter": {"model": encoder},
+        "load": {"path": world.encoder_folder()}, "load_encoder": {"path": world.encoder_folder()},
+        "PartialMaskTransformer": {"model_name_or_path": str(world.encoder_folder())},
+        "graded_spearman": {"model": encoder}, "write_samples": {"folder": world.new_folder()},
+        "bm25_weight": {"dense_scores": _FLOATS, "bm25_scores": abs(_FLOATS)}, "EDA": {"synonyms": {"cat": ["feline"]}},
+        "ChunkPhrases": {"parse": str}, "TfidfKeywords": {"idf": {"cat": 1.0}, "unseen_idf": 2.0},
+        "read_sentences": {"sources": pairs, "column": "sentence1"},
+        "stream_sentences": {"sources": pairs, "column": "sentence1"},
+        "train_encoder": {
+            "model": encoder, "loss": losses.SimCSELoss, "data": SENTENCES, "output": world.new_folder(),
+            "max_steps": 1, "overwrite": True, **quiet,
+        },
+        "adapt": {"model": encoder, "texts": world.corpus()[:100], "output": world.new_folder()},
+        "adapt_search": {"model": encoder, "documents": world.corpus()[:60], "output": world.new_folder()},
+    }  # fmt: skip
+    shared = {
+        "model": encoder, "frequency_table": world.table(), "embedding_dimension": 16, "sentences": SENTENCES,
+        "documents": world.corpus()[:60],
+    }  # fmt: skip
+    found = {}
+    for package in (adaptation, encoders, evaluation, losses, modules, samples, search, text, training):
+        for name in package.__all__:
+            call = getattr(package, name)
+            if not callable(call) or name in _NOT_CALLED or (dataclasses.is_dataclass(call) and name not in own):
+                continue
+            parameters = inspect.signature(call).parameters.values()
+            needed = {p.name for p in parameters if p.default is p.empty} & shared.keys()
+            found[name] = call, own.get(name, {key: shared[key] for key in needed})
+    return found
+
+
+def _parameters(call: Callable[..., Any]) -> set[str]:
+    """The names that a call takes; of a loss also those that it hands on to PairLoss."""
+    is_pair_loss = inspect.isclass(call) and issubclass(call, PairLoss)
+    return {*inspect.signature(call).parameters, *(PairOptions.__annotations__ if is_pair_loss else ())}
+
+
+def _refusal(call: Callable[..., Any], arguments: dict[str, Any]) -> Exception | None:
+    try:
+        call(**arguments)
+    except Exception as error:
+        return error
+    return None
+
+
+def test_a_message_names_an_argument_of_the_call():
+    """One wrong value for each argument of each public call, as the commands have in tests/cli/test_mistakes.py."""
+    foreign = []
+    for name, (call, arguments) in public_calls().items():
+        assert _refusal(call, arguments) is None, name
+        for parameter in sorted(_parameters(call) - {"options", "kwargs", "encode_options", "arguments", "args"}):
+            for value in (object(), -1.5):
+                error = _refusal(call, arguments | {parameter: value})
+                about = _NAMED.match(str(error)) if type(error) is ValueError else None
+                if about is not None and about[1] not in _parameters(call):
+                    foreign.append(f"{name}, {parameter}={value!r:.20}: {str(error)[:200]}")
+    assert foreign == []
 
 
 @fuzz(10, 800, data=st.data())

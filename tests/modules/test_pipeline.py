@@ -42,11 +42,11 @@ def test_a_value_that_is_not_finite_is_named_and_changes_nothing(still_encoder, 
     dog = still_encoder.tokenizer.convert_tokens_to_ids("dog")
     with torch.no_grad():
         still_encoder.transformers_model.embeddings.word_embeddings.weight[dog] = float("nan")
-    for call, number in (
-        (lambda: processor.fit(["a cat", "the dog ran"]), 1),
-        (lambda: processor.tune([("a cat", "a mat"), ("a", "the dog ran")], [1, 2]), 3),
+    for call in (
+        lambda: processor.fit(["a cat", "the dog ran"]),
+        lambda: processor.tune([("a cat", "a mat"), ("a", "the dog ran")], [1, 2]),
     ):
-        with pytest.raises(ValueError, match=rf"sentence {number} is not finite.*the dog ran"):
+        with pytest.raises(ValueError, match=r"^the embedding of 'the dog ran' is not finite \(NaN or infinity\)\.$"):
             call()
     assert (processor.lambda_1, processor.lambda_2, processor.corpus_size) == (0.6, 1.3, 0)
     assert not processor.corpus_mean.any()

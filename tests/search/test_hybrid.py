@@ -5,6 +5,7 @@ import functools
 import itertools
 import pickle
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -52,6 +53,17 @@ def assert_hits(found, expected):
         assert [hit["score"] for hit in hits] == pytest.approx([score for _, score in pairs], abs=1e-5)
         for hit, (number, _) in zip(hits, pairs, strict=True):
             assert DOCUMENTS[hit["corpus_id"]] == DOCUMENTS[number]  # equal ones differ by rounding
+
+
+def test_equal_documents_come_in_the_order_in_which_they_were_added(still_encoder):
+    """A product with a query rounds the last rows otherwise."""
+    search = HybridSearch(still_encoder, dict.fromkeys(range(63), DOCUMENTS[0]), bm25_weight=0.1)
+    queries = [*QUERIES, *DOCUMENTS[:30]]
+    for hits in search.search(queries, 63):
+        assert [hit["corpus_id"] for hit in hits] == [*range(63)]
+    for query in queries:
+        dense, _ = search.scores([query])
+        assert (dense == dense[0, 0]).all()
 
 
 def set_embeddings(search: HybridSearch, embeddings: np.ndarray) -> None:
@@ -173,13 +185,12 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
     assert search.bm25_weight == pytest.approx(bm25_weight(*scores), rel=1e-4)
     assert_hits(search.search(QUERIES), loop(scores, search.bm25_weight, 10))
     search.unrelated_similarity(2)
-    drawn = random.Random(0).sample(sorted(QUERIES), len(QUERIES))
     assert calls == [
         ("document", list(PROBES), 2),
         ("document", sorted(dict.fromkeys(DOCUMENTS), key=len, reverse=True), 5),
-        ("query", drawn, 5),
+        ("query", random.Random(0).sample(sorted(QUERIES), len(QUERIES)), 5),
         ("query", QUERIES, 5),
-        ("query", drawn, 5),
+        ("query", queries_from_documents(DOCUMENTS), 5),
     ]
 
 
@@ -380,15 +391,15 @@ def test_scores_are_those_of_all_documents(search):
 
 @pytest.mark.parametrize("given", [None, ["the old river", "a cat walks"]])
 def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
-    """As a loop over all pairs but those of a query and a document that contains it."""
+    """As a loop over all pairs but those of a sentence and a document that contains it, whatever the users ask."""
     texts = [*DOCUMENTS, "Once the old river was wide. A cat walks by the river. " * 5]
     search = HybridSearch(still_encoder, texts, queries=given, bm25_weight=None, passages=8)
-    queries = given or queries_from_documents(texts)
-    similarities = still_encoder.similarity(still_encoder.encode_query(queries), search.embeddings).tolist()
-    ends = [0, *itertools.accumulate(map(len, search.passage_spans))]
+    queries = queries_from_documents(texts)
+    first = [0, *itertools.accumulate(map(len, search.passage_spans))]
+    scores = still_encoder.similarity(still_encoder.encode_query(queries), search.embeddings).tolist()
     pairs = [
-        max(row[ends[place] : ends[place + 1]])
-        for query, row in zip(queries, similarities, strict=True)
+        max(scores[number][first[place] : first[place + 1]])
+        for number, query in enumerate(queries)
         for place, text in enumerate(texts)
         if query not in text
     ]
@@ -397,6 +408,19 @@ def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
     assert search.unrelated_similarity(2) == pytest.approx(np.median(pairs), abs=1e-5)
     with pytest.raises(ValueError, match="one_in must be at most a tenth of"):
         search.unrelated_similarity(len(pairs))
+
+
+def test_documents_too_alike_for_a_bound_are_warned_of(still_encoder, caplog):
+    """The same sentences stand in several documents each, but for a number."""
+    ends = ["It is blocked at once.", "It costs nothing.", "It ends in a month."]
+    texts = [f"The {kind} number {i} is here. {end}" for i, end in enumerate(ends * 10) for kind in ("card", "loan")]
+    unlike = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=1)
+    unlike.unrelated_similarity(100)
+    assert caplog.messages == []
+    bound = HybridSearch(still_encoder, texts, bm25_weight=1).unrelated_similarity(100)
+    (line,) = caplog.messages
+    assert re.match(rf"^\d+% of the sentences compared reach {bound:.3f} with their own document: .* so alike", line)
+    assert int(line.partition("%")[0]) < 50
 
 
 def test_the_similarity_of_unrelated_pairs_takes_a_sample_of_documents(still_encoder, monkeypatch):

@@ -532,17 +532,18 @@ def test_a_search_goes_to_a_spawned_process(search):
 def test_a_change_copies_the_blocks_that_it_touches(still_encoder, monkeypatch):
     monkeypatch.setattr(state, "_BLOCK", 8)
     search = HybridSearch(still_encoder, BEFORE, bm25_weight=0.1)
-    blocks = [block.rows for block in search._state.embeddings.blocks]
-    assert [len(rows) for rows in blocks] == [8] * 5
+    blocks = search._state.embeddings.blocks
+    assert [*map(len, blocks)] == [8] * 5
     search.remove(["d9", "d10"])
     search.add({"new": "a cat in the rain"})
-    found = [block.rows for block in search._state.embeddings.blocks]
-    assert [len(rows) for rows in found] == [8, 6, 8, 8, 8, 1]
-    assert [one is rows for one, rows in zip(found, blocks, strict=False)] == [True, False, True, True, True]
+    found = search._state.embeddings.blocks
+    assert [*map(len, found)] == [8, 6, 8, 8, 8, 1]
+    shared = [np.shares_memory(one, other) for one, other in zip(found, blocks, strict=False)]
+    assert shared == [True, False, True, True, True]
     search.add({f"n{i}": f"cat {i}" for i in range(9)})
-    assert [len(block.rows) for block in search._state.embeddings.blocks] == [8, 6, 8, 8, 8, 1, 8, 1]
+    assert [*map(len, search._state.embeddings.blocks)] == [8, 6, 8, 8, 8, 1, 8, 1]
     search.remove([f"d{i}" for i in range(16, 40)])
-    assert [len(block.rows) for block in search._state.embeddings.blocks] == [8, 7, 8, 1], "small ones are joined"
+    assert [*map(len, search._state.embeddings.blocks)] == [8, 7, 8, 1], "small ones are joined"
     documents = {document.id: document.text for document in search.documents}
     assert_new(search, documents)
 
@@ -602,7 +603,8 @@ def test_a_file_that_another_program_changed_is_refused(search, path, name):
     table = parquet.read_table(path)
     about = dict(parquet.ParquetFile(path).metadata.metadata)
     if name is None:
-        about[parquet_file._ABOUT] = about[parquet_file._ABOUT].replace(b'"passage_words": 8', b'"passage_words": 9')
+        key = parquet_file.KEY_OF_SEARCH
+        about[key] = about[key].replace(b'"passage_words": 8', b'"passage_words": 9')
     else:
         values = table.column(name).to_pylist()
         column = pa.array([values[1], *values[1:]], table.schema.field(name).type)
@@ -668,7 +670,7 @@ def test_what_is_no_fault_of_the_file_is_not_blamed_on_it(search, path, monkeypa
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(parquet_file, "_read", fails)
+    monkeypatch.setattr(parquet_file, "_state_in", fails)
     with pytest.raises(type(error), match=re.escape(str(error))):
         HybridSearch.open(path, search.model)
 

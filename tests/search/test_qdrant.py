@@ -295,7 +295,7 @@ def test_a_stopped_call_has_added_some_and_the_next_adds_the_rest(still_encoder,
 
 def test_a_collection_whose_making_was_stopped_is_refused(still_encoder, client, monkeypatch):
     """It has some documents: whoever opened it would miss the others without knowing."""
-    monkeypatch.setattr(qdrant, "_MOST_BYTES", 2000)
+    monkeypatch.setattr(qdrant, "_MOST_CHARACTERS", 2000)
     upload, calls = QdrantClient.upload_points, []
 
     def stopped(*given, **options):
@@ -326,21 +326,17 @@ def test_requests_stay_small(still_encoder, client, monkeypatch):
     sizes, upload = [], QdrantClient.upload_points
 
     def recorded(self, name, points, **options):
-        sizes.append(len(points))
+        sizes.append([len(point.model_dump_json()) for point in points])
         return upload(self, name, points, **options)
 
     monkeypatch.setattr(QdrantClient, "upload_points", recorded)
-    monkeypatch.setattr(qdrant, "_MOST_BYTES", 4000)
+    monkeypatch.setattr(qdrant, "_MOST_CHARACTERS", 4000)
     search = HybridSearch(still_encoder, DOCUMENTS[:40], bm25_weight=0.05, passages=8)
     search.to_qdrant(client, "documents")
-    most = [
-        len(spans) * 16 * 22 + 4 * len(row.full_text)
-        for row, spans in zip(search.documents, search.passage_spans, strict=False)
-    ]
-    assert sum(sizes) == 40
+    assert sum(map(len, sizes)) == 40
     assert len(sizes) > 5
-    starts = np.cumsum([0, *sizes])
-    assert all(size == 1 or sum(most[first : first + size]) <= 4000 for first, size in zip(starts, sizes, strict=False))
+    assert any(len(batch) > 1 for batch in sizes)
+    assert all(len(batch) == 1 or sum(batch) <= 4000 for batch in sizes)
 
 
 def test_requests_of_metadata_stay_small(still_encoder, client, monkeypatch):
@@ -356,14 +352,14 @@ def test_requests_of_metadata_stay_small(still_encoder, client, monkeypatch):
 
     monkeypatch.setattr(QdrantClient, "batch_update_points", updated)
     monkeypatch.setattr(QdrantClient, "upload_points", uploaded)
-    monkeypatch.setattr(qdrant, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(qdrant, "_MOST_CHARACTERS", 8000)
     rows = [{**row, "notes": "n" * 2000} for row in DOCUMENTS[4:24]]
     moved = HybridSearch(still_encoder, rows, bm25_weight=0.05).to_qdrant(client, "documents")
     made = len(sizes)
     moved.add([{**row, "notes": "m" * 2000} for row in rows])
     assert made > 5
     assert len(sizes) - made > 5
-    assert max(sizes) <= 20_000
+    assert max(sizes) <= 8000
     assert {hit["metadata"]["notes"] for hit in moved.search("cat", 20)[0]} == {"m" * 2000}
 
 
@@ -477,7 +473,7 @@ def test_words_of_a_collection_that_is_made_anew_while_open(still_encoder, clien
     moved = search.to_qdrant(client, "documents")
     client.delete_collection("documents")
     with monkeypatch.context() as patch:
-        patch.setattr("st_extras.search.hybrid.word_rules", lambda language: "others")
+        patch.setattr(qdrant, "word_rules", lambda language: "others")
         search.to_qdrant(client, "documents")
     caplog.clear()
     with caplog.at_level(logging.WARNING):
@@ -556,12 +552,6 @@ def test_a_single_character_finds_a_chinese_document(still_encoder, client):
     moved = search.to_qdrant(client, "documents")
     assert_same(moved.search(["文", "搜索"]), search.search(["文", "搜索"]))
     assert moved.search("文")[0][0]["bm25"] > 0
-
-
-def test_every_query_of_several_requests_has_its_own_hits(still_encoder, client, monkeypatch):
-    monkeypatch.setattr(qdrant, "_QUERIES", 2)
-    search = HybridSearch(still_encoder, DOCUMENTS[:40], bm25_weight=0.05)
-    assert_same(search.to_qdrant(client, "documents").search(QUERIES), search.search(QUERIES))
 
 
 def test_exact_is_asked_of_the_server(still_encoder, client, monkeypatch):

@@ -46,6 +46,8 @@ def test_it_answers_from_its_index_and_changes_it(encoder, tmp_path, monkeypatch
     for wrong in ({**new, "text": " "}, {"id": "new"}, {**new, "id": ""}, {**new, "metadata": {"tags": ["a"]}}):
         assert client.post("/documents", json=[wrong]).status_code == 422
     assert client.delete("/documents/doc-1").json() == {"encoded": 0, "kept": 3, "dropped": 1}
+    assert client.post("/documents", json=[{"id": "help/a b.md", "text": "a page"}]).json()["encoded"] == 1
+    assert client.delete("/documents/help/a%20b.md").json() == {"encoded": 0, "kept": 3, "dropped": 1}
     assert client.post("/reload").json() == {"changed": False}
     opened = HybridSearch.open("my-index.parquet", encoder)
     assert (opened.ids, opened.bm25_weight) == (["doc-2", "new", "doc-0"], 0.7)
@@ -54,3 +56,12 @@ def test_it_answers_from_its_index_and_changes_it(encoder, tmp_path, monkeypatch
     opened.save("my-index.parquet")  # as another process may
     assert client.post("/reload").json() == {"changed": True}
     assert find("a dog", product="loan") == []
+    opened.add({"later": "a later text"})
+    opened.save("my-index.parquet")
+    assert client.post("/documents", json=[{**new, "id": "last"}]).json() == {"encoded": 1, "kept": 3, "dropped": 0}
+    opened.reload()
+    opened.add({"latest": "the latest text"})
+    opened.save("my-index.parquet")
+    assert client.delete("/documents/last").json() == {"encoded": 0, "kept": 4, "dropped": 1}
+    assert opened.reload()
+    assert opened.ids == ["doc-2", "doc-0", "later", "latest"]

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import re
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -393,6 +394,15 @@ def test_whole_text_files_are_documents_with_their_paths_as_ids(tmp_path, caplog
     assert read_documents(write(tmp_path / "notes", "one\ntwo"), whole_files=True)[0].text == "one\ntwo"
     csv = write(tmp_path / "a.csv", "id,text\n7,one\n")
     assert read_documents([csv, tmp_path / "a.txt"], whole_files=True) == [Document("7", "", "one"), wanted[0]]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_lines_of_text_files_beside_documents_with_ids_say_how_these_get_ids(tmp_path, first):
+    """Whichever is read first, the file without ids is named."""
+    lines, table = write(tmp_path / "a.txt", "one\ntwo"), write(tmp_path / "b.csv", "id,text\n7,one\n")
+    place = (table, lines)[first]
+    with pytest.raises(ValueError, match=f"^{re.escape(str(place))}, .*a line of '.*a\\.txt' has none: whole_files"):
+        read_documents([lines, table][:: -1 if first else 1])
 
 
 def test_many_text_files_get_a_hint(tmp_path, caplog):
