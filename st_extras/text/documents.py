@@ -313,8 +313,7 @@ def _as_scalar(value: Any, where: str) -> Scalar | None:
     if isinstance(value, datetime):  # pandas' has nanoseconds, and NaT is one too
         if value != value:
             return float("nan")
-        plain = datetime.combine(value.date(), value.time(), value.tzinfo)
-        return plain.replace(fold=value.fold)
+        return datetime.combine(value.date(), value.time(), value.tzinfo)
     if isinstance(value, date):
         return date(value.year, value.month, value.day)
     if isinstance(value, Integral):

@@ -185,13 +185,12 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
     assert search.bm25_weight == pytest.approx(bm25_weight(*scores), rel=1e-4)
     assert_hits(search.search(QUERIES), loop(scores, search.bm25_weight, 10))
     search.unrelated_similarity(2)
-    drawn = random.Random(0).sample(sorted(QUERIES), len(QUERIES))
     assert calls == [
         ("document", list(PROBES), 2),
         ("document", sorted(dict.fromkeys(DOCUMENTS), key=len, reverse=True), 5),
-        ("query", drawn, 5),
+        ("query", random.Random(0).sample(sorted(QUERIES), len(QUERIES)), 5),
         ("query", QUERIES, 5),
-        ("query", drawn, 5),
+        ("query", queries_from_documents(DOCUMENTS), 5),
     ]
 
 
