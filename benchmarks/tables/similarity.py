@@ -43,7 +43,7 @@ def trained(labels: Iterable[str], **part: Any) -> dict[str, Part]:
 
 METHODS = Table(
     "seven sets",
-    trained(label for label in TRAINED if label != "SLT-FAI over ConSERT"),
+    trained(label for label in TRAINED if label not in ("SLT-FAI over ConSERT", "DCLR, no guide", FROZEN)),
     [(name, {"which": name, "metric": "average", "show": spread}) for name in ENCODERS],
 )
 

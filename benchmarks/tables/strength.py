@@ -82,7 +82,6 @@ def strengths_table() -> Table:
     found = cells()
     rules: dict[str, Rule] = {
         "`adapt`": by_default,
-        "`adapt`, 0.5 points": partial(by_rule, budget=0.5),
         "always whitening": partial(always, STRENGTHS[-1]),
     }
     rows: dict[str, dict[str, str]] = {}
