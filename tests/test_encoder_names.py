@@ -75,5 +75,6 @@ def test_both_ways_load_the_packaged_encoder():
 
 def test_a_name_is_found_without_torch():
     assert (
-        loaded_after("from st_extras.encoder_names import find_encoder; find_encoder('.')", "torch", "requests") == []
+        loaded_after("from st_extras.encoder_names import find_encoder; find_encoder('org/there')", "torch", "requests")
+        == []
     )
