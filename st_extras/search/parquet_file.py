@@ -298,7 +298,8 @@ def _word_counts(words: pa.ChunkedArray, counts: pa.ChunkedArray, language: str 
     flat = compute.list_flatten(words).unify_dictionaries().combine_chunks()
     vocabulary = {word: column for column, word in enumerate(flat.dictionary.to_pylist())}
     arrays = compute.list_flatten(counts).to_numpy(), flat.indices.to_numpy(), _bounds(words)
-    return WordCounts(csr_matrix(arrays, shape=(len(words), len(vocabulary))), vocabulary, language)
+    counted = csr_matrix(arrays, shape=(len(words), len(vocabulary)), copy=True)  # SciPy sorts in place
+    return WordCounts(counted, vocabulary, language)
 
 
 def _documents(table: pa.Table, metadata: Sequence[tuple[str, str, bool]]) -> list[Document]:
