@@ -73,6 +73,7 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
     opened = QdrantSearch(client, "documents", still_encoder)
     assert opened.search(QUERIES) == moved.search(QUERIES)
     assert (opened.bm25_weight, opened.language, opened.passages) == (search.bm25_weight, None, 8)
+    assert repr(opened) == f"QdrantSearch('documents', bm25_weight={search.bm25_weight:g})"
 
 
 def test_changes_are_those_of_the_search_in_memory(still_encoder, client):
