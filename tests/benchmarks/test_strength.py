@@ -101,4 +101,4 @@ def test_the_rule_is_that_of_adapt(budget):
 
 
 def test_expected_points_are_those_of_the_records():
-    assert tables.points_per_gain(tables.promised_cells(few=False)) == pytest.approx(choice.POINTS_PER_GAIN, abs=10)
+    assert tables.points_per_gain(tables.promised_cells(few=False)) == pytest.approx(choice.POINTS_PER_GAIN, abs=5)
