@@ -324,7 +324,8 @@ def locality_preserving(
     texts of one meaning together without labels. Use it for clustering, search and classification within a domain,
     fitted on several thousand texts of it: ``recolor=0.5`` or 1 for an encoder trained for similarity, 0 for a raw one.
     Do not use it on few texts (a good encoder comes out worse on a few hundred), nor for texts of other kinds than
-    those that it was fitted on. ``st-extras adapt`` compares such transforms on held-out texts, and may choose none.
+    those that it was fitted on. ``st-extras adapt`` compares such transforms, each on texts that it was not fitted on,
+    and may choose none.
 
     Paper: Locality Preserving Projections (He and Niyogi, 2003),
     https://papers.nips.cc/paper/2003/hash/d69116f8b0140cdeb1f99a4d5096ffe4-Abstract.html.
