@@ -223,7 +223,9 @@ def test_a_message_names_an_argument_of_the_call():
 
 @fuzz(10, 800, data=st.data())
 def test_an_unusual_value(data):
-    call, arguments, wrong = targets()[data.draw(st.sampled_from(sorted(targets())), "call")]
-    parameter = data.draw(st.sampled_from(sorted(wrong.keys() - _NO_OBJECTS.keys())), "parameter")
+    parameters = {name: sorted(wrong.keys() - _NO_OBJECTS.keys()) for name, (_, _, wrong) in targets().items()}
+    name = data.draw(st.sampled_from(sorted(name for name, left in parameters.items() if left)), "call")
+    call, arguments, _ = targets()[name]
+    parameter = data.draw(st.sampled_from(parameters[name]), "parameter")
     value = data.draw(st.sampled_from(_UNUSUAL), "value")
     return outcome(lambda: call(**arguments | {parameter: value}), errors=_PYTHONS)
