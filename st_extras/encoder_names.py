@@ -50,11 +50,11 @@ def find_encoder(name: str | os.PathLike[str], *, revision: str | None = None) -
 
     Raises:
         ImportError: if it is "demo" and the package is not installed.
-        ValueError: if it can only be a folder, and there is none of that name, or it is a file or a folder of others.
+        ValueError: if it can only be a folder, and there is none of that name, or it is a file or another folder.
     """
     name = os.fspath(name)
     if os.path.exists(name):
-        if not (os.path.isdir(name) and any(file.endswith(".json") for file in os.listdir(name))):
+        if not any(Path(name).glob("*.json")):
             raise ValueError(f"{name!r} could not be loaded as an encoder: it is no folder with a config.json in it.")
         return name
     if name == DEMO:

@@ -161,12 +161,12 @@ class EncoderTrainer(SentenceTransformerTrainer):
 @contextmanager
 def _hidden_bar() -> Iterator[None]:
     """Hide the bar "Computing widget examples" of the model card, which no argument of Sentence Transformers hides."""
-    shown = model_card.tqdm  # type: ignore[attr-defined]  # imported there, which is how the bar is reached
-    model_card.tqdm = partial(shown, disable=True)  # type: ignore[attr-defined]
+    bar = model_card.tqdm  # type: ignore[attr-defined]  # imported there, which is how the bar is reached
+    model_card.tqdm = partial(bar, disable=True)  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        model_card.tqdm = shown  # type: ignore[attr-defined]
+        model_card.tqdm = bar  # type: ignore[attr-defined]
 
 
 # --- divergence ---
