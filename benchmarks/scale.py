@@ -39,9 +39,9 @@ from benchmarks.speed_bench import sentences
 from st_extras.adaptation import AdaptationOptions, adapt
 from st_extras.encoders import load_encoder
 from st_extras.encoders.passages import Passages
+from st_extras.ranking import EmbeddingBlocks
 from st_extras.samples.encoder import packaged_minilm
 from st_extras.search import HybridSearch
-from st_extras.search.state import EmbeddingBlocks
 from st_extras.text import read_sentences
 from st_extras.text.documents import Document
 from st_extras.text.term_weights import WordCounts
@@ -98,7 +98,7 @@ def random_search(documents: list[str], each: int) -> HybridSearch:
         search._state,
         documents=[Document(number, "", text) for number, text in enumerate(documents)],
         passages=Passages(np.arange(0, count + 1, each), np.zeros((count, 2), dtype=np.int32)),
-        embeddings=EmbeddingBlocks.of([rows], _DIMENSIONS),
+        embeddings=EmbeddingBlocks.of(rows),
         words=WordCounts.of(documents),
     )
     return search

@@ -17,7 +17,7 @@ from st_extras.evaluation import (
 )
 from st_extras.evaluation.paired import compare_labeled, compare_sts
 from st_extras.modules import RepALPostProcessor
-from st_extras.ranking import comparable, hybrid_weight
+from st_extras.ranking import EmbeddingBlocks, comparable, hybrid_weight
 from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.samples.encoder import raw_encoder
 from st_extras.text.term_weights import BM25
@@ -78,4 +78,4 @@ def test_a_collapsed_encoder_is_found_out_with_any_batch_size(make_encoder, size
     assert (geometry["iso_score"], geometry["mean_cosine"]) == (0, pytest.approx(1))
     documents = ["the same document"] * 61
     rows = comparable(model, model.encode(documents, batch_size=size, convert_to_tensor=True))
-    assert hybrid_weight(BM25(documents), ["the same", "document"], rows[:2], rows) == 0
+    assert hybrid_weight(BM25(documents), ["the same", "document"], rows[:2], EmbeddingBlocks.of(rows)) == 0

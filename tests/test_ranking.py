@@ -10,6 +10,7 @@ from st_extras import functional, ranking
 from st_extras.adaptation import adapt_search
 from st_extras.evaluation import RetrievalTask, compare_retrieval, retrieval
 from st_extras.ranking import (
+    EmbeddingBlocks,
     comparable,
     first_documents,
     highest,
@@ -40,18 +41,38 @@ def test_equal_documents_have_equal_scores_and_the_first_comes_first(monkeypatch
     queries = draw(40, 48, seed=1).float().numpy()
     documents = draw(3, 48).float().numpy()[np.arange(61) % 3]
     monkeypatch.setattr(functional, "_SCORES", 61 * block)
-    for _, scores in score_blocks(queries, documents):
+    for _, scores in score_blocks(queries, EmbeddingBlocks.of(documents)):
         for first in range(3):
             assert (scores[:, first::3] == scores[:, [first]]).all()
     assert (np.diff(first_documents(queries, documents, 20)) == 3).all()
 
 
+@pytest.mark.parametrize("dimension", [1, 7, 8])
+def test_different_documents_of_one_hash_stay_different(dimension):
+    """Signs alone, as of binary embeddings, of which half the hashes are equal; blocks and changes apart."""
+    documents = np.where(draw(400, dimension) < 0, -1, 1).astype(np.float32)
+    documents[::90] = 0
+    queries = draw(5, dimension, seed=1).round().float().numpy()
+    stays = draw(300, 1, seed=2)[:, 0].numpy() < 0
+    changed = EmbeddingBlocks.of(documents[:100], documents[100:300]).changed(stays, documents[300:])
+    for blocks, rows in (
+        (EmbeddingBlocks.of(documents), documents),
+        (changed, np.concatenate([documents[:300][stays], documents[300:]])),
+    ):
+        assert len(np.unique(blocks.hashes)) < min(len(np.unique(rows, axis=0)), 2**dimension)
+        np.testing.assert_array_equal(blocks.scores(queries), queries @ rows.T)
+        firsts = [next(i for i, other in enumerate(rows) if (other == row).all()) for row in rows]
+        expected = [(number, first) for number, first in enumerate(firsts) if first < number]
+        assert [*zip(*map(np.ndarray.tolist, blocks.repeated), strict=True)] == expected
+
+
 def test_blocks_change_nothing(monkeypatch):
     queries, documents = draw(40, 8).float().numpy(), draw(30, 8, seed=1).float().numpy()
     whole = first_documents(queries, documents, 4)
-    assert [rows for rows, _ in score_blocks(queries, documents)] == [slice(0, 40)]
+    assert [rows for rows, _ in score_blocks(queries, EmbeddingBlocks.of(documents))] == [slice(0, 40)]
     monkeypatch.setattr(functional, "_SCORES", 100)
-    assert [(rows.start, rows.stop) for rows, _ in score_blocks(queries, documents)][-2:] == [(36, 39), (39, 40)]
+    blocks = score_blocks(queries, EmbeddingBlocks.of(documents))
+    assert [(rows.start, rows.stop) for rows, _ in blocks][-2:] == [(36, 39), (39, 40)]
     assert first_documents(queries, documents, 4).tolist() == whole.tolist()
     assert first_documents(queries[:0], documents, 4).shape == (0, 4)
 
@@ -98,16 +119,18 @@ def test_the_weight_is_that_of_the_equation(monkeypatch):
     index = BM25(DOCUMENTS)
     bm25 = index.scores(QUERIES)
     expected = bm25_weight(queries @ documents.T, bm25, 0.3)
-    assert hybrid_weight(index, QUERIES, queries, documents, 0.3) == pytest.approx(expected, rel=1e-5)
+    assert hybrid_weight(index, QUERIES, queries, EmbeddingBlocks.of(documents), 0.3) == pytest.approx(
+        expected, rel=1e-5
+    )
     queries[3], documents[5] = 0, 0
     rows, columns = np.delete(np.arange(40), 3), np.delete(np.arange(300), 5)
     expected = bm25_weight(queries[rows] @ documents[columns].T, bm25[rows][:, columns], 0.2)
-    assert hybrid_weight(index, QUERIES, queries, documents) == pytest.approx(expected, rel=1e-5)
+    assert hybrid_weight(index, QUERIES, queries, EmbeddingBlocks.of(documents)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_weight_of_0_is_warned_of(caplog):
     rows = draw(300, 8).float().numpy()
-    assert hybrid_weight(BM25(DOCUMENTS), ["zzz", "qqq"], rows[:2], rows) == 0
+    assert hybrid_weight(BM25(DOCUMENTS), ["zzz", "qqq"], rows[:2], EmbeddingBlocks.of(rows)) == 0
     assert "BM25 has the weight 0" in caplog.text
 
 
@@ -150,6 +173,7 @@ def test_search_adaptation_and_evaluation_find_one_weight(still_encoder, tmp_pat
 def test_bm25_alone_ranks_where_the_encoder_knows_no_text(side, caplog):
     embedded = {"queries": draw(2, 8).float().numpy(), "documents": draw(3, 8, seed=1).float().numpy()}
     embedded[side][:] = 0
-    found = hybrid_weight(BM25(["a red car", "a blue boat", "tea"]), ["red", "tea"], *embedded.values())
+    documents = EmbeddingBlocks.of(embedded["documents"])
+    found = hybrid_weight(BM25(["a red car", "a blue boat", "tea"]), ["red", "tea"], embedded["queries"], documents)
     assert found == 1.0
     assert "BM25 alone ranks" in caplog.text

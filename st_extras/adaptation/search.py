@@ -45,6 +45,7 @@ from st_extras.functional import row_blocks, unit_rows
 from st_extras.modules.linear import add_linear_routes
 from st_extras.modules.neighbor_directions import TooFewDifferentError
 from st_extras.ranking import (
+    EmbeddingBlocks,
     Floats,
     Numbers,
     check_product,
@@ -148,7 +149,9 @@ def adapt_search(
         embeddings = collection.embeddings if routes is None else routes.after(collection.unit_embeddings)
         weight = changed = None
         if collection.queries and len(collection.documents) == sample.read > 0:  # else that of all documents is another
-            weight = hybrid_weight(collection.bm25, collection.queries, *embeddings, passages=collection.passages)
+            of_queries, of_documents = embeddings[0], EmbeddingBlocks.of(embeddings[1])
+            passages = collection.passages
+            weight = hybrid_weight(collection.bm25, collection.queries, of_queries, of_documents, passages=passages)
         if routes is not None:
             before, after = (
                 torch.from_numpy(first_documents(*both, _SHOWN, collection.passages))
@@ -389,7 +392,7 @@ def judge(
     evaluator = RetrievalEvaluator(dev)
 
     def ndcg(queries: Floats, documents: Floats) -> float:
-        blocks = score_blocks(queries, documents)
+        blocks = score_blocks(queries, EmbeddingBlocks.of(documents))
         hits = [hit for _, scores in blocks for hit in evaluator.rank(passages.best(scores))]
         return 100 * float(evaluator.compute_metrics(hits)["ndcg@k"][10])
 
@@ -448,7 +451,7 @@ class PseudoRelevanceComparison:
 
     def _average_precisions(self, queries: Floats, documents: Floats) -> NDArray[np.float64]:
         """Return the average precision of each of the J compared queries, (J,)."""
-        blocks = score_blocks(queries[self.compared], documents)
+        blocks = score_blocks(queries[self.compared], EmbeddingBlocks.of(documents))
         cut = self._passages
         precisions = [
             average_precision(scores if cut is None else cut.best(scores), self._targets[rows])

@@ -18,7 +18,16 @@ from st_extras.encoders.prompts import other_prompt
 from st_extras.evaluation.reporting import bootstrap_interval, check_options, join_name
 from st_extras.evaluation.retrieval_data import RetrievalTask
 from st_extras.functional import row_blocks
-from st_extras.ranking import Floats, check_product, comparable, highest, hybrid_weight, sample_queries, score_blocks
+from st_extras.ranking import (
+    EmbeddingBlocks,
+    Floats,
+    check_product,
+    comparable,
+    highest,
+    hybrid_weight,
+    sample_queries,
+    score_blocks,
+)
 from st_extras.search import HybridSearch
 from st_extras.search.parquet_file import check_search_file
 from st_extras.text.corpus import different_texts, is_blank
@@ -155,8 +164,8 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
 
     def embed_both(
         self, model: SentenceTransformer, passage_words: int | None = None
-    ) -> tuple[Floats, Floats, Passages]:
-        """Return the embeddings of the queries (Q, D) and of the documents' passages (P, D), and the passages.
+    ) -> tuple[Floats, EmbeddingBlocks, Passages]:
+        """Return the embeddings of the queries (Q, D) and of the documents' P passages, and the passages.
 
         Similarities are inner products of the embeddings.
 
@@ -169,7 +178,7 @@ class RetrievalEvaluator(InformationRetrievalEvaluator):
         cut = cut_documents(model, documents, passage_words, self.corpus_prompt)
         pieces = cut.texts(documents)
         embedded = self.embed_inputs(model, pieces, "document", self.corpus_prompt_name, self.corpus_prompt)
-        return comparable(model, queries), comparable(model, embedded), cut
+        return comparable(model, queries), EmbeddingBlocks.of(comparable(model, embedded)), cut
 
     def rank(self, similarities: Any) -> list[list[dict[str, Any]]]:
         """Return the hits of each query for :meth:`compute_metrics`, best first; of equally similar ones, lower ids.

@@ -21,6 +21,7 @@ from st_extras.encoders.passages import PASSAGE_WORDS, Passages, check_passages,
 from st_extras.files import whole_file
 from st_extras.functional import row_blocks
 from st_extras.ranking import (
+    EmbeddingBlocks,
     Floats,
     Numbers,
     highest,
@@ -42,7 +43,7 @@ from st_extras.search.hits import (
     places_in_texts,
 )
 from st_extras.search.parquet_file import read_state, resolved, stored_version, write_state
-from st_extras.search.state import EmbeddingBlocks, SearchState, Weight, WeightRule, WeightSource, new_version
+from st_extras.search.state import SearchState, Weight, WeightRule, WeightSource, new_version
 from st_extras.text.corpus import is_blank
 from st_extras.text.documents import Document, as_documents, same_metadata
 from st_extras.text.term_weights import BM25, BM25_SHARE, WordCounts, check_language, check_share
@@ -147,7 +148,7 @@ class HybridSearch:
         self._state = SearchState(
             documents=[],
             passages=Passages(np.zeros(1, dtype=np.int64), np.empty((0, 2), dtype=np.int32)),
-            embeddings=EmbeddingBlocks.of([], encoder.probes.shape[1]),
+            embeddings=EmbeddingBlocks.of(np.empty((0, encoder.probes.shape[1]), dtype=np.float32)),
             words=WordCounts.of([], language),
             encoder=encoder,
             similarity=self._encoder.similarity,
@@ -402,7 +403,7 @@ class HybridSearch:
         """
         texts = check_strings("queries", queries, at_least=1)
         state = self._state
-        blocks = score_blocks(self._encoder.embed("query", texts), state.embeddings.whole())
+        blocks = score_blocks(self._encoder.embed("query", texts), state.embeddings)
         dense = np.concatenate([state.passages.best(scores) for _, scores in blocks])
         return dense, state.bm25.scores(texts)
 
@@ -586,7 +587,7 @@ class HybridSearch:
         elif total and (wanted is not None or earlier.is_old):
             queries = rule.queries or queries_from_documents([document.full_text for document in state.documents])
             embedded = self._encoder.embed("query", queries)
-            value = hybrid_weight(state.bm25, queries, embedded, state.embeddings.whole(), rule.share, state.passages)
+            value = hybrid_weight(state.bm25, queries, embedded, state.embeddings, rule.share, state.passages)
             weight = Weight(value, documents=total)
             if earlier.documents and value != earlier.value:
                 logger.warning(

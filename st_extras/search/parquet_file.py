@@ -26,7 +26,8 @@ from scipy.sparse import csr_matrix
 
 from st_extras.encoders.fingerprint import EncoderFingerprint
 from st_extras.encoders.passages import Passages
-from st_extras.search.state import EmbeddingBlocks, SearchState, Weight, WeightRule
+from st_extras.ranking import EmbeddingBlocks
+from st_extras.search.state import SearchState, Weight, WeightRule
 from st_extras.text.documents import Document, Scalar, exact
 from st_extras.text.tables import KEY_OF_SEARCH, MADE_BY_SEARCH
 from st_extras.text.term_weights import WordCounts, word_rules
@@ -272,7 +273,7 @@ def _state_in(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
     return SearchState(
         documents,
         Passages(_bounds(spans), np.concatenate([_rows(part, 2) for part in spans.chunks])),
-        EmbeddingBlocks.of([_rows(part, dimension) for part in embeddings.chunks], dimension),
+        EmbeddingBlocks.of(*(_rows(part, dimension) for part in embeddings.chunks)),
         word_counts,
         encoder,
         about["similarity"],

@@ -18,9 +18,8 @@ from sentence_transformers.base.modules import Dense, Normalize, Router
 
 from st_extras import functional
 from st_extras.encoders.fingerprint import PROBES
-from st_extras.ranking import queries_from_documents
+from st_extras.ranking import EmbeddingBlocks, queries_from_documents
 from st_extras.search import HybridSearch, bm25_weight, hybrid
-from st_extras.search.state import EmbeddingBlocks
 from st_extras.text.term_weights import BM25
 from tests.adaptation.texts import WORDS
 from tests.helpers import count_rows, draw
@@ -66,8 +65,58 @@ def test_equal_documents_come_in_the_order_in_which_they_were_added(still_encode
         assert (dense == dense[0, 0]).all()
 
 
+OTHERS = [f"{text} {number}" for number, text in enumerate(DOCUMENTS * 3)]
+MANY = [*random.Random(0).sample([DOCUMENTS[0]] * 297 + OTHERS, 477), *DOCUMENTS[:1] * 3]  # the last ones are equal
+EQUAL = [place for place, text in enumerate(MANY) if text == DOCUMENTS[0]]
+UNSHARED = [text for text in OTHERS if not {*text.split()} & {*DOCUMENTS[0].split()}]  # BM25 finds none of them
+
+
+@pytest.fixture
+def wide_encoder(make_encoder):
+    """With 48 dimensions, of which a product with one query rounds the last rows otherwise."""
+    return make_encoder(dropout=0.0, hidden_size=48)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+@pytest.mark.parametrize("length", [478, 479, 480])
+def test_of_many_equal_documents_the_first_ones_are_found(wide_encoder, size, length):
+    """More than a side suggests, in batches and among as many queries as there may be."""
+    search = HybridSearch(wide_encoder, MANY[:length], bm25_weight=1e-6, batch_size=size)
+    equal = [place for place in EQUAL if place < length]
+    found = 0
+    for first in range(0, len(UNSHARED), size):
+        queries = UNSHARED[first : first + size]
+        dense, bm25 = search.scores(queries)
+        assert (dense[:, equal] == dense[:, equal[:1]]).all()
+        for hits, sums in zip(search.search(queries, 150), dense + 1e-6 * bm25, strict=True):
+            of_equal = [hit for hit in hits if hit["corpus_id"] in equal]
+            assert [hit["corpus_id"] for hit in of_equal] == equal[: len(of_equal)]
+            assert len({hit["score"] for hit in of_equal}) <= 1
+            assert [hit["score"] for hit in hits] == pytest.approx(sums[[hit["corpus_id"] for hit in hits]], abs=1e-5)
+            found += bool(of_equal)
+    assert 0 < found < len(UNSHARED)
+
+
+def test_equal_documents_stay_equal_through_changes(wide_encoder):
+    """Whatever blocks their embeddings stand in, and whichever of them is removed."""
+    texts = [*dict.fromkeys(MANY)]
+    rows = dict(zip(texts, wide_encoder.encode_document(texts), strict=True))
+    search = HybridSearch(wide_encoder, {"x": MANY[0]}, bm25_weight=1e-6, embeddings=[rows[MANY[0]]])
+    for first in range(0, len(MANY), 40):
+        part = dict(enumerate(MANY[first : first + 40], start=first))
+        search.add(part, embeddings=[rows[text] for text in part.values()])
+        search.search(QUERIES)
+    search.remove(["x", EQUAL[0], *range(1, len(MANY), 3)])
+    equal = [place for place in EQUAL[1:] if place % 3 != 1]
+    for query in UNSHARED:
+        hits = [hit["corpus_id"] for hit in search.search(query, 150)[0] if hit["corpus_id"] in equal]
+        assert hits == equal[: len(hits)]
+        dense, _ = search.scores([query])
+        assert len(set(dense[0, [search.ids.index(place) for place in equal]].tolist())) == 1
+
+
 def set_embeddings(search: HybridSearch, embeddings: np.ndarray) -> None:
-    search._state = replace(search._state, embeddings=EmbeddingBlocks.of([embeddings], embeddings.shape[1]))
+    search._state = replace(search._state, embeddings=EmbeddingBlocks.of(embeddings))
 
 
 @pytest.fixture
