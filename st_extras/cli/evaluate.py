@@ -250,12 +250,10 @@ def evaluate(
             check_interval("threshold", threshold, -1, 1)
             if len(encoders) == 1:
                 raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
-        texts, queries = stream_sentences(text, column=column), options.read_given_queries(None, text)
         with argument_called("--text", "texts"):
             report = evaluation.compare_texts(  # imports torch, which takes seconds
                 models,
-                texts,
-                queries=queries,
+                stream_sentences(text, column=column),
                 threshold=threshold,
                 prompt=prompt,
                 show_progress_bar=bar,
@@ -396,9 +394,8 @@ def _print_text(report: TextComparison) -> None:
     first, *others = report.cosines
     compared = f"{counted(report.texts, 'different text')} of {report.read:,} compared with each other."
     if report.queries is not None:
-        origin = "sentences of the documents" if report.queries_made else "those of the folder"
-        queries = counted(report.queries, "query", "queries")
-        compared = f"{queries} ({origin}) compared with {counted(report.texts, 'document')} of {report.read:,}."
+        documents = f"{counted(report.texts, 'document')} of {report.read:,}"
+        compared = f"{counted(report.queries, 'sentence')} of the documents compared, as queries, with {documents}."
     print_line(compared)
     rows = [
         [

@@ -15,7 +15,7 @@ from st_extras.encoders.prompts import encode_as
 from st_extras.encoders.structure import has_search_routes
 from st_extras.evaluation.geometry import MovedThreshold, moved_threshold, unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED, LabelFreeComparison, LabelFreeScore
-from st_extras.ranking import search_queries
+from st_extras.ranking import queries_from_documents
 from st_extras.text.corpus import sampled_texts
 
 FEWEST = 50  # a thousand pairs
@@ -114,18 +114,18 @@ def encode_pairs(
     known, embeddings = _known("texts", texts, embeddings)
     if queries is None:
         return UnrelatedPairs(known, embeddings)
-    queries, query_embeddings = _known("queries", queries, query_embeddings)
+    queries, query_embeddings = _known("sentences", queries, query_embeddings)
     related = torch.tensor([[query in document for document in known] for query in queries])
     return UnrelatedPairs(known, embeddings, query_embeddings, related)
 
 
-def _known(name: str, texts: Sequence[str], embeddings: dict[str, Tensor]) -> tuple[list[str], dict[str, Tensor]]:
+def _known(kind: str, texts: Sequence[str], embeddings: dict[str, Tensor]) -> tuple[list[str], dict[str, Tensor]]:
     """Return the texts that no encoder maps to zero, and their embeddings."""
     for rows in embeddings.values():
         check_finite_embeddings(rows, texts)
     kept = torch.stack([(rows != 0).any(dim=1).cpu() for rows in embeddings.values()]).all(dim=0)
     if int(kept.sum()) < FEWEST:
-        raise ValueError(f"{name} must hold at least {FEWEST} different texts to compare, got {int(kept.sum())}.")
+        raise ValueError(f"texts must hold at least {FEWEST} different {kind} to compare, got {int(kept.sum())}.")
     numbers = kept.nonzero().flatten()
     known = {encoder: rows[numbers.to(rows.device)] for encoder, rows in embeddings.items()}
     return [texts[number] for number in numbers.tolist()], known
@@ -150,8 +150,8 @@ class TextComparison:
     Attributes:
         texts: how many different texts were compared, with each other or with the queries.
         read: how many texts were read, without blank ones.
-        queries: how many queries were compared with the texts; None: the texts were compared with each other.
-        queries_made: whether the queries are sentences of the texts.
+        queries: how many sentences of the texts were compared with the texts as queries; None: the texts were compared
+            with each other.
         cosines: by encoder and n the cosine that 1 of n unrelated pairs exceeds.
         thresholds: by each encoder but the first, where a threshold of the first moves; empty without a threshold.
         label_free: by each encoder but the first, how much better it is than the first; empty if it was not compared.
@@ -161,7 +161,6 @@ class TextComparison:
     texts: int
     read: int
     queries: int | None
-    queries_made: bool
     cosines: dict[str, dict[int, UnrelatedCosine]]
     thresholds: dict[str, MovedThreshold]
     label_free: dict[str, LabelFreeScore]
@@ -176,7 +175,6 @@ def compare_texts(
     models: Iterable[tuple[str, SentenceTransformer]],
     texts: Any,
     *,
-    queries: Any = None,
     threshold: float | None = None,
     prompt: str | None = None,
     show_progress_bar: bool = True,
@@ -184,21 +182,21 @@ def compare_texts(
     """Compare encoders on text without labels: cosines of unrelated pairs, a threshold that moves, who is better.
 
     Of the texts, 2,000 different ones are sampled. If an encoder has routes for queries and documents, as
-    :func:`~st_extras.adaptation.adapt_search` saves them, queries are compared with the texts, else the texts with each
-    other.
+    :func:`~st_extras.adaptation.adapt_search` saves them, sentences of the texts are compared with the texts as
+    queries, else the texts with each other. Queries of users will not do, see :meth:`HybridSearch.unrelated_similarity
+    <st_extras.search.HybridSearch.unrelated_similarity>`.
 
     Args:
         models: different names and encoders; the others are compared with the first. All are held at once.
         texts: at least 50 different texts: a collection of strings or a data set; of a generator, read once. For the
             label-free score none that an encoder was fitted on, and 100 or more.
-        queries: for encoders with routes, queries of users; None: sentences of the texts.
         threshold: on cosines with the first encoder, between -1 and 1; None: no threshold is moved.
         prompt: text put before each text; not for encoders with routes. None: the encoder's own.
         show_progress_bar: while encoding.
 
     Raises:
-        ValueError: if two encoders have one name, texts or queries are too few or none, ``threshold`` is out of range
-            or given for one encoder, or ``prompt`` is given for an encoder with routes.
+        ValueError: if two encoders have one name, there are too few texts, ``threshold`` is out of range or given for
+            one encoder, or ``prompt`` is given for an encoder with routes.
 
     Example:
         >>> from st_extras.encoders import load_encoder
@@ -221,7 +219,7 @@ def compare_texts(
     pairs = encode_pairs(
         loaded,
         sample,
-        search_queries(queries, sample) if has_routes else None,
+        queries_from_documents(sample) if has_routes else None,
         prompt=prompt,
         show_progress_bar=show_progress_bar,
     )
@@ -235,7 +233,6 @@ def compare_texts(
         texts=len(pairs.texts),
         read=read,
         queries=None if pairs.queries is None else len(next(iter(pairs.queries.values()))),
-        queries_made=has_routes and queries is None,
         cosines={
             name: {n: UnrelatedCosine(*mark) for n, mark in marks.items()} for name, marks in pairs.cosines().items()
         },

@@ -1,19 +1,21 @@
 """``st-extras evaluate --text``: cosines of unrelated texts, a threshold that moves, and the label-free comparison."""
 
 import json
+import random
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Router
+from sentence_transformers.sentence_transformer.modules import Dense, Router, StaticEmbedding
 
 from st_extras.adaptation.run import sample_texts
 from st_extras.cli.console import threshold_line
-from st_extras.evaluation import LabelFreeComparison, unrelated_pairs
+from st_extras.evaluation import LabelFreeComparison
 from st_extras.evaluation.geometry import MovedThreshold, moved_threshold, unrelated_cosines
 from tests.adaptation.texts import topical
 from tests.fixtures import build_encoder
+from tests.helpers import draw
 
 
 @pytest.fixture
@@ -85,22 +87,35 @@ def test_texts_that_are_too_few_to_compare_without_labels(run, others):
 
 
 @pytest.mark.usefixtures("texts")
-def test_an_encoder_with_routes_compares_queries_with_documents(run, others, monkeypatch):
+def test_an_encoder_with_routes_compares_sentences_with_documents(run, others):
     """Documents compared with documents would give a threshold above nearly all relevant pairs."""
-    seen, encode_pairs = [], unrelated_pairs.encode_pairs
-    monkeypatch.setattr(
-        unrelated_pairs, "encode_pairs", lambda *given, **options: seen.append(given) or encode_pairs(*given, **options)
-    )
-    Path("docs.txt").write_text("\n".join(f"{text}. The {text[:20]} of the park." for text in topical(300).texts))
-    report = json.loads(run("evaluate", others[1], "--text", "docs.txt", "--json")[1])
-    assert (report["texts"], report["queries_made"]) == (300, True)
     code, out, err = run("evaluate", "ENC", others[1], "--text", "beir")
     assert code == 0, err
-    assert all(query.endswith(" a") for query in seen[-1][2])
-    assert f"{len(seen[-1][2])} queries (those of the folder) compared with 300 documents of 300.\n" in out
+    assert out.startswith("200 sentences of the documents compared, as queries, with 300 documents of 300.\n")
     assert "Not compared without labels: the score is for texts that are compared with each other" in out
+    Path("docs.txt").write_text("\n".join(f"{text}. The {text[:20]} of the park." for text in topical(300).texts))
     code, _, err = run("evaluate", others[1], "--text", "docs.txt", "--prompt", "a ")
     assert (code, "prompt must be left out for an encoder with routes" in err) == (2, True)
+
+
+def test_queries_of_a_folder_do_not_spoil_the_bound(run, still_encoder):
+    """Which documents answer them is not known, and one for each is 1 pair in 300 here."""
+    generator, words = random.Random(0), sorted(filter(str.isalpha, still_encoder.tokenizer.vocab))
+    texts = [" ".join(generator.sample(words, 8)) for _ in range(300)]
+    queries = [" ".join(generator.sample(text.split(), 6)) for text in texts]
+    for name, rows in {"corpus": texts, "queries": queries}.items():
+        lines = [json.dumps({"_id": f"{name}{i}", "text": text}) for i, text in enumerate(rows)]
+        Path(f"{name}.jsonl").write_text("\n".join(lines))
+    tokenizer, weights = still_encoder.tokenizer.backend_tokenizer, draw(len(still_encoder.tokenizer), 64).numpy()
+    routes = {name: [StaticEmbedding(tokenizer, embedding_weights=weights)] for name in ("query", "document")}
+    model = SentenceTransformer(modules=[Router(routes, default_route="document")], device="cpu")
+    model.save("words")
+    code, out, err = run("evaluate", "words", "--text", ".", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["texts"] == 300
+    answers = model.similarity_pairwise(model.encode_query(queries), model.encode_document(texts))
+    assert (answers > report["cosines"]["words"]["1000"]["cosine"]).float().mean() > 0.5
 
 
 def test_a_threshold_has_the_decimals_that_decide():

@@ -184,12 +184,12 @@ def test_the_label_free_score_is_that_of_each_other_encoder_beside_the_first():
 def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, make_encoder, monkeypatch, capfd):
     """Of any collection that can be read once, with the encoder's prompt or routes, in any place."""
     monkeypatch.setattr(unrelated_pairs, "_SAMPLED", 60)
-    texts, queries = words(90), [f"the old {text}" for text in words(55)]
+    texts = words(90)
     sample, _ = sampled_texts(texts, 60, 42, "text")
     models = {"a": still_encoder, "b": make_encoder(dropout=0.0, seed=1)}
     found = compare_texts(iter(models.items()), iter(texts), prompt="the ", threshold=0.5, show_progress_bar=False)
     pairs = encode_pairs(models.items(), sample, prompt="the ")
-    assert (found.texts, found.read, found.queries, found.queries_made) == (60, 90, None, False)
+    assert (found.texts, found.read, found.queries) == (60, 90, None)
     assert {name: marks[100].cosine for name, marks in found.cosines.items()} == {
         name: pytest.approx(marks[100][0], abs=1e-5) for name, marks in pairs.cosines().items()
     }
@@ -198,10 +198,8 @@ def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, ma
     compare_texts([("a", still_encoder)], texts, show_progress_bar=True)
     assert "Batches" in capfd.readouterr().err
     models["b"] = routed
-    for given, asked in ((queries, 55), (None, 60)):
-        found = compare_texts(models.items(), texts, queries=given, show_progress_bar=False)
-        assert (found.queries, found.queries_made) == (asked, given is None)
-        assert (found.label_free, found.thresholds) == ({}, {})
+    found = compare_texts(models.items(), texts, show_progress_bar=False)
+    assert (found.queries, found.label_free, found.thresholds) == (60, {}, {})
     for wrong, message in (
         ({"threshold": 1.5}, "threshold must be"),
         ({"prompt": "the "}, "prompt must be left out for an encoder with routes"),

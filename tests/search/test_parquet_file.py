@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from st_extras.search import HybridSearch, hybrid, parquet_file, state
+from st_extras import ranking
+from st_extras.search import HybridSearch, hybrid, parquet_file
 from st_extras.text import term_weights
 from tests.helpers import count_rows
 from tests.search.kill_save import check_kills
@@ -531,7 +532,7 @@ def test_a_search_goes_to_a_spawned_process(search):
 
 
 def test_a_change_copies_the_blocks_that_it_touches(still_encoder, monkeypatch):
-    monkeypatch.setattr(state, "_BLOCK", 8)
+    monkeypatch.setattr(ranking, "_BLOCK", 8)
     search = HybridSearch(still_encoder, BEFORE, bm25_weight=0.1)
     blocks = search._state.embeddings.blocks
     assert [*map(len, blocks)] == [8] * 5
