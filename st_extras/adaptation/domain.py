@@ -1,7 +1,7 @@
 """``adapt``: refine an encoder for the text of a domain without labels, or leave it unchanged.
 
 Sample texts, encode them, compute candidates from them, score each by cross-fitting (each text by the candidate as
-computed without it, with fewer texts, so somewhat weaker), choose one, save it as computed from all texts.
+computed without it), choose one, save it as computed from all texts.
 
 The candidates are linear transforms, those of Locality Preserving Projections, in strengths from slight to whitening:
 see :class:`LinearTransform`. One may be chosen if it is better than the base model, by
@@ -321,8 +321,8 @@ class Candidate:
 
     Attributes:
         transform: computed from all texts: what is saved.
-        by_fold: the same without the texts of each fold in turn, for the score of these texts: with fewer texts, so
-            somewhat weaker. Empty where a development set scores.
+        by_fold: the same without the texts of each fold in turn, for the score of these texts. Empty where a
+            development set scores.
     """
 
     transform: Affine

@@ -454,13 +454,13 @@ class PseudoRelevanceComparison:
         blocks = score_blocks(queries[self.compared], EmbeddingBlocks.of(documents))
         cut = self._passages
         precisions = [
-            average_precision(scores if cut is None else cut.best(scores), self._targets[rows])
+            average_precision_of_targets(scores if cut is None else cut.best(scores), self._targets[rows])
             for rows, scores in blocks
         ]
         return np.concatenate([np.empty(0), *precisions])
 
 
-def average_precision(scores: Floats, targets: Numbers) -> NDArray[np.float64]:
+def average_precision_of_targets(scores: Floats, targets: Numbers) -> NDArray[np.float64]:
     """Return the average precision (B,) with which rankings find documents; of equal scores, others come first.
 
     Args:

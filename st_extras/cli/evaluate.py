@@ -250,10 +250,11 @@ def evaluate(
             check_interval("threshold", threshold, -1, 1)
             if len(encoders) == 1:
                 raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
+        texts = stream_sentences(text, column=column)
         with argument_called("--text", "texts"):
             report = evaluation.compare_texts(  # imports torch, which takes seconds
                 models,
-                stream_sentences(text, column=column),
+                texts,
                 threshold=threshold,
                 prompt=prompt,
                 show_progress_bar=bar,

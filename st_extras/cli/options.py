@@ -82,7 +82,7 @@ class Command(TyperCommand):
         ]
         for output, path in outputs:
             for read, name in inputs:
-                if path.exists() and any(place.samefile(path) for place in _places(name)):
+                if path.exists() and any(place.samefile(path) for place in _read_places(name)):
                     raise ValueError(
                         f"{_shown_name(output)} must not replace what {_shown_name(read)} reads, {name!r}, got "
                         f"{str(path)!r}: write to another place."
@@ -91,7 +91,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
 
-def _places(name: str) -> set[Path]:
+def _read_places(name: str) -> set[Path]:
     """Return the file or folder of that name, or the files that match it as a pattern, and all folders around them."""
     matching = glob.glob(name, recursive=True) if glob.has_magic(name) else []
     places: set[Path] = set()

@@ -13,7 +13,7 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from tqdm.auto import trange
 
-from st_extras.checks import argument_called, check_count, check_rows
+from st_extras.checks import check_count, check_rows
 from st_extras.encoders.frozen import FrozenEncoder
 from st_extras.encoders.rows import Features, token_rows
 from st_extras.encoders.structure import keep_modes
@@ -87,8 +87,7 @@ class EmbeddingTable(nn.Module):
         if isinstance(complementary_model, SentenceTransformer):
             complementary_model = copy.copy(complementary_model)  # as the model itself may not be a guide
         with keep_modes(given) if isinstance(given, SentenceTransformer) else nullcontext():  # a guide is in eval mode
-            with argument_called("model", "trained_model"), argument_called("complementary_model", "model"):
-                guide = FrozenEncoder(complementary_model, model)
+            guide = FrozenEncoder(complementary_model, model)
             for start in trange(0, len(texts), batch_size, desc="Embedding", disable=not show_progress_bar):
                 features = model.preprocess(texts[start : start + batch_size], prompt=prompt)
                 keys += token_rows(features)

@@ -34,8 +34,8 @@ class FrozenEncoder(nn.Module):
     see it, and checkpoints do not contain it.
 
     Args:
-        model: a SentenceTransformer or the path or hub id of one.
-        trained_model: the model whose features it will be given.
+        complementary_model: the guide, a SentenceTransformer or the path or hub id of one.
+        model: the trained model, whose features it will be given.
 
     Attributes:
         name: where the guide was loaded from, or what it is if that is not known; for the model card.
@@ -46,32 +46,34 @@ class FrozenEncoder(nn.Module):
             transformers library.
     """
 
-    def __init__(self, model: SentenceTransformer | str | PathLike[str], trained_model: nn.Module) -> None:
+    def __init__(self, complementary_model: SentenceTransformer | str | PathLike[str], model: nn.Module) -> None:
         super().__init__()
-        trained = unwrap(trained_model)
-        if model is trained:
+        trained = unwrap(model)
+        if complementary_model is trained:
             raise ValueError(
-                'model must be another encoder than the trained one, got that one: pass "self" to the loss.'
+                "complementary_model must be another encoder than the trained one, got that one: pass "
+                '"self" to the loss.'
             )
         if not isinstance(trained.tokenizer, PreTrainedTokenizerBase):
             raise ValueError(
-                f"trained_model must have a transformers tokenizer, got {type(trained.tokenizer).__name__}: use "
+                f"model must have a transformers tokenizer, got {type(trained.tokenizer).__name__}: use "
                 'complementary_model="self".'
             )
-        if isinstance(model, str | PathLike):
-            self.name = str(model)
-            model = load_encoder(model, device=str(trained.device))
-        elif isinstance(model, SentenceTransformer):
-            self.name = _name_of(model)
+        guide = complementary_model
+        if isinstance(guide, str | PathLike):
+            self.name = str(guide)
+            guide = load_encoder(guide, device=str(trained.device))
+        elif isinstance(guide, SentenceTransformer):
+            self.name = _name_of(guide)
         else:
-            raise ValueError(f"model must be an encoder or the path of one, got {shown(model)}.")
-        for encoder in (model, trained):
+            raise ValueError(f"complementary_model must be an encoder or the path of one, got {shown(guide)}.")
+        for encoder in (guide, trained):
             fix_padding_side(encoder)
-        self._hidden = [model, trained]  # in a list, so that nn.Module does not register them
+        self._hidden = [guide, trained]  # in a list, so that nn.Module does not register them
         self.must_retokenize = (
-            bool(_default_prompt(model))
-            or (model.max_seq_length or inf) < (trained.max_seq_length or inf)  # None: no limit
-            or (tokenization := _tokenization(model)) is None
+            bool(_default_prompt(guide))
+            or (guide.max_seq_length or inf) < (trained.max_seq_length or inf)  # None: no limit
+            or (tokenization := _tokenization(guide)) is None
             or tokenization != _tokenization(trained)
         )
 

@@ -272,8 +272,8 @@ def _state_in(file: parquet.ParquetFile, about: dict[str, Any]) -> SearchState:
         word_counts = WordCounts.of([document.full_text for document in documents], language)
     return SearchState(
         documents,
-        Passages(_bounds(spans), np.concatenate([_rows(part, 2) for part in spans.chunks])),
-        EmbeddingBlocks.of(*(_rows(part, dimension) for part in embeddings.chunks)),
+        Passages(_bounds(spans), np.concatenate([_rows_of_lists(part, 2) for part in spans.chunks])),
+        EmbeddingBlocks.of(*(_rows_of_lists(part, dimension) for part in embeddings.chunks)),
         word_counts,
         encoder,
         about["similarity"],
@@ -289,7 +289,7 @@ def _bounds(lists: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(compute.list_value_length(lists).to_numpy())])
 
 
-def _rows(lists: pa.Array, size: int) -> NDArray[Any]:
+def _rows_of_lists(lists: pa.Array, size: int) -> NDArray[Any]:
     """Return the rows (P, size) of numbers that lists hold, without a copy."""
     return lists.flatten().flatten().to_numpy().reshape(-1, size)  # type: ignore[no-any-return]
 

@@ -89,7 +89,7 @@ class RakePhrases:
         rake = Rake(self.stop_words | {_BREAK}, {_BREAK}, min_length=self.min_words, max_length=self.max_words)
         rake.word_tokenizer = list
         rake.extract_keywords_from_sentences([lowered])
-        first_place, ranked = _places(lowered), []
+        first_place, ranked = _phrase_finder(lowered), []
         for score, joined in set(rake.get_ranked_phrases_with_scores()):
             phrase = tuple(joined.split(" "))
             # rounded, so that scores equal but for floating point error are ordered by position
@@ -107,7 +107,7 @@ class RakePhrases:
         return words
 
 
-def _places(words: Sequence[str]) -> Callable[[tuple[str, ...]], int]:
+def _phrase_finder(words: Sequence[str]) -> Callable[[tuple[str, ...]], int]:
     """Return a function that finds where a phrase first stands among the words of a sentence.
 
     Only the places of the rarest word of a phrase are tried, so that a text as long as a book takes seconds.

@@ -77,7 +77,7 @@ def _has_texts(row: dict[str, Any], i: int, texts: list[str]) -> bool:
     return all(row[name].strip() for name in texts)
 
 
-def sampled_texts(data: Dataset | IterableDataset) -> list[str]:
+def spaced_texts(data: Dataset | IterableDataset) -> list[str]:
     """Return some texts of the first column of texts: 2,000 evenly spaced rows, or the first 500 of a stream."""
     name = _text_columns(data.features)[0]
     if isinstance(data, IterableDataset):

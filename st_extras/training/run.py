@@ -32,7 +32,7 @@ from st_extras.training.checkpoints import (
     keep_checkpoints,
     last_checkpoint,
 )
-from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
+from st_extras.training.data import spaced_texts, training_dataset, warn_of_labels
 from st_extras.training.loss_state import LossStateCallback
 from st_extras.training.model_card import TrainedCard
 from st_extras.training.processes import launched_rank, refuse_sharding
@@ -182,7 +182,7 @@ def train_encoder(
     checkpoint = last_checkpoint(checkpoints) if resume else None  # None: from the start
     set_seed(settings.seed)
     is_first = launched_rank() == 0  # of several processes, which have no group yet
-    texts = sampled_texts(dataset)
+    texts = spaced_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
     with lora_adapters(model, settings.lora) as merge_adapters:

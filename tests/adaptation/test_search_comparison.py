@@ -73,7 +73,7 @@ def test_the_comparison_is_that_of_a_loop(monkeypatch):
 
 
 def test_of_equal_scores_documents_that_are_not_relevant_come_first():
-    found = search.average_precision(np.zeros((1, 9)), np.array([[3, 4, -1]]))
+    found = search.average_precision_of_targets(np.zeros((1, 9)), np.array([[3, 4, -1]]))
     assert found.tolist() == pytest.approx([(1 / 9 + 2 / 9) / 2])
 
 

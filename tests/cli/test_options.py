@@ -197,7 +197,6 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "compare_texts": {
             "models": [(name, Model(name, {})) for name in ("old", "enc", "other")],
             "texts": TEXT,
-            "queries": None,
             "prompt": "query: ",
             "threshold": 0.8,
             "show_progress_bar": False,
@@ -339,7 +338,7 @@ def calls(run, monkeypatch):
     on("st_extras.cli.evaluate:_write_ranks")
     on(
         "st_extras.evaluation:compare_texts",
-        lambda models, **_: TextComparison(1, 1, None, False, {name: {} for name, _ in models}, {}, {}, None),
+        lambda models, **_: TextComparison(1, 1, None, {name: {} for name, _ in models}, {}, {}, None),
     )
     return calls
 

@@ -34,8 +34,12 @@ def test_frozen_encoder_has_no_dropout_no_gradients_and_is_hidden(make_encoder, 
     assert not got.requires_grad
     assert not list(frozen.parameters())
     assert not frozen.state_dict()
-    with pytest.raises(ValueError, match="self"):
-        FrozenEncoder(model, model)
+    for wrong, message in (
+        (model, 'another encoder than the trained one.*"self"'),
+        (7, "an encoder or the path of one"),
+    ):
+        with pytest.raises(ValueError, match=f"^complementary_model must be {message}"):
+            FrozenEncoder(wrong, model)
 
 
 def test_a_guide_is_loaded_to_the_device_of_the_trained_model(encoder, make_encoder, tmp_path, monkeypatch):

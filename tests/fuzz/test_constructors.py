@@ -150,7 +150,7 @@ def public_calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         },
         "locality_preserving": {"model": encoder, "sentences": world.corpus()[:100]},
         "EmbeddingTable": {"keys": ["a", "b"], "embeddings": torch.eye(2)},
-        "FrozenEncoder": {"model": world.encoder_folder(), "trained_model": encoder}, "AdaptationOptions": {},
+        "FrozenEncoder": {"complementary_model": world.encoder_folder(), "model": encoder}, "AdaptationOptions": {},
         "LabelFreeComparison": {"texts": world.corpus()[:100], "base": torch.randn(100, 4)},
         "RetrievalTask": dataclasses.asdict(task),
         "STSEvaluator": {"datasets": [dataset]} | quiet, "LabeledTextEvaluator": vars(labeled) | quiet,

@@ -7,7 +7,7 @@ from st_extras.adaptation import adapt
 from st_extras.encoders.structure import check_known
 from st_extras.losses import SimCSELoss
 from st_extras.training import train_encoder
-from st_extras.training.data import sampled_texts, training_dataset, warn_of_labels
+from st_extras.training.data import spaced_texts, training_dataset, warn_of_labels
 from tests.fixtures import SENTENCES
 
 
@@ -39,7 +39,7 @@ def test_sentences_become_one_column_and_empty_texts_are_refused_or_skipped_in_a
 )
 def test_a_column_of_labels_causes_a_warning_before_training(texts, warned, caplog):
     data = Dataset.from_dict({"sentence": texts})
-    assert sampled_texts(data) == texts
+    assert spaced_texts(data) == texts
     warn_of_labels(data, texts)
     warn_of_labels(Dataset.from_dict({"sentence": texts, "phrase": texts}), texts)  # PaSeR's repeat theirs
     assert ["looks like a column of labels" in line for line in caplog.messages] == [True] * warned

@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import get_world_size
 from torch import Tensor, nn
 
-from st_extras.checks import argument_called, check_fraction, check_instance, check_interval
+from st_extras.checks import check_fraction, check_instance, check_interval
 from st_extras.encoders.distributed import gather_rows, sum_over_processes
 from st_extras.encoders.embedding_table import EmbeddingTable
 from st_extras.encoders.fingerprint import EncoderFingerprint
@@ -133,12 +133,10 @@ def make_guide(
     encoder: FrozenEncoder | EmbeddingTable
     if isinstance(complementary_model, str) and complementary_model == START:
         # frozen weights and adapters are copied as well: they may be trained later
-        with argument_called("model", "trained_model"):
-            encoder = FrozenEncoder(copy.deepcopy(unwrap(model)).eval().requires_grad_(False), model)
+        encoder = FrozenEncoder(copy.deepcopy(unwrap(model)).eval().requires_grad_(False), model)
         encoder.name = START
     elif complementary_model is not None:
-        with argument_called("model", "trained_model"), argument_called("complementary_model", "model"):
-            encoder = FrozenEncoder(complementary_model, model)
+        encoder = FrozenEncoder(complementary_model, model)
     elif complementary_table is not None:
         encoder = complementary_table
     else:
