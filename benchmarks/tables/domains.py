@@ -10,6 +10,7 @@ from benchmarks.records import records
 from benchmarks.statistics import paired_differences
 from benchmarks.tables.render import Part, Runs, Sentence, Table, Values, gain, number, spread
 from benchmarks.tables.sources import BASE
+from benchmarks.tables.strength import STRENGTHS, gained
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 ADAPT, LESS = "adapt, 2 points", "adapt, 0.5 points"
@@ -78,31 +79,30 @@ TRAININGS = Sentence(
 
 
 def label_free() -> list[dict[str, Any]]:
-    """Return whether the label-free score accepts each row of the study that has one, and what the row gains.
+    """Return whether the label-free score accepts each transform and training, and what it gains by labels.
 
-    Those of ``adapt`` are left out. A gain is that over the base model, by the labels.
+    Those are the rows of this study that have a score, but for ``adapt``, and the strengths of the study few_texts.
     """
     scored = [one for one in records("domains") if "judge" in one]
     base = {(one["encoder"], one["domain"]): one["scores"]["mean"] for one in scored if one["row"] == "start"}
-    return [
-        {
-            "accepted": one["judge"]["low"] > 0,
-            "gain": one["scores"]["mean"] - base[one["encoder"], one["domain"]],
-        }
+    found = [
+        (one["judge"]["low"], one["scores"]["mean"] - base[one["encoder"], one["domain"]])
         for one in scored
-        if one["row"] != "start" and not one["row"].startswith("adapt") and (one["encoder"], one["domain"]) in base
+        if one["row"] != "start" and not one["row"].startswith("adapt")
     ]
+    found += [(cell["rows"][name]["low"], gained(cell, name)) for cell in records("few_texts") for name in STRENGTHS]
+    return [{"accepted": low > 0, "gain": points} for low, points in found]
 
 
 def acceptance() -> Sentence:
-    """Return the sentence of which rows the label-free score accepts, by what they gain."""
+    """Return the sentence of which transforms and trainings the label-free score accepts, by what they gain."""
     found = label_free()
     lost = [one["accepted"] for one in found if one["gain"] < -0.5]
     little = [one["accepted"] for one in found if -0.5 <= one["gain"] < 2]
     much = [one["accepted"] for one in found if one["gain"] >= 2]
     return Sentence(
-        f"Of {len(found)} transforms and trainings it accepted {sum(lost)} of the {len(lost)} that lost more than half "
-        f"a point by labels, {sum(little)} of the {len(little)} that changed by -0.5 to +2 points, and {sum(much)} of "
-        f"the {len(much)} that gained more.",
+        f"Of {len(found):,} transforms and trainings it accepted {sum(lost)} of the {len(lost)} that lost more than "
+        f"half a point by labels, {sum(little)} of the {len(little)} that changed by -0.5 to +2 points, and "
+        f"{sum(much)} of the {len(much)} that gained more.",
         {},
     )
