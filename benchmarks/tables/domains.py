@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.records import records
 from benchmarks.statistics import paired_differences
-from benchmarks.tables.render import Part, Runs, Sentence, Table, Values, gain, number, spread
+from benchmarks.tables.render import Runs, Sentence, Table, Values, gain, number, spread
 from benchmarks.tables.sources import BASE
 from benchmarks.tables.strength import STRENGTHS, gained
 
@@ -30,25 +29,20 @@ def mean_gain(ours: Values, theirs: Values) -> str:
     return f"{statistics.mean(paired_differences(ours.by_seed(), theirs.by_seed()).values()):+.2f}"
 
 
-def adapted(encoders: Mapping[str, str]) -> Table:
-    """Return the table of what ``adapt`` gains on each domain, beside TF-IDF, the base model and a smaller budget.
-
-    Args:
-        encoders: titles by name.
-    """
-    rows: dict[tuple[str, ...], Part] = {
-        (title, domain): {
+ADAPTED = Table(
+    "domain",
+    {
+        domain: {
             "of": {
                 "TF-IDF": row("TF-IDF of characters 3-5", domain, ""),
-                BASE: row("start", domain, encoder),
-                **{name: row(name, domain, encoder) for name in (ADAPT, LESS)},
+                BASE: row("start", domain),
+                **{name: row(name, domain) for name in (ADAPT, LESS)},
             },
-            "minus": dict.fromkeys((ADAPT, LESS), row("start", domain, encoder)),
+            "minus": dict.fromkeys((ADAPT, LESS), row("start", domain)),
         }
-        for encoder, title in encoders.items()
         for domain in DOMAINS
-    }
-    columns: list[tuple[str, Part]] = [
+    },
+    [
         ("TF-IDF", {"which": "TF-IDF", "metric": MEAN, "show": number(ONE)}),
         (BASE, {"which": BASE, "metric": MEAN, "show": number(ONE)}),
         ("adapted", {"which": ADAPT, "metric": MEAN, "show": spread}),
@@ -57,11 +51,9 @@ def adapted(encoders: Mapping[str, str]) -> Table:
         ("STS-B before", {"which": BASE, "metric": STS, "show": number(ONE)}),
         ("after", {"which": ADAPT, "metric": STS, "show": number(ONE)}),
         ("after, 0.5 points", {"which": LESS, "metric": STS, "show": number(ONE)}),
-    ]
-    return Table(("encoder", "domain"), rows, columns)
-
-
-ADAPTED = adapted({"minilm": "all-MiniLM-L6-v2", "mpnet": "all-mpnet-base-v2"})
+    ],
+)
+"""What ``adapt`` gains on each domain, beside TF-IDF, the base model and a smaller budget."""
 _TRAININGS = {
     "adapt": ADAPT,
     "guided": "DCLR start 0.14, 3e-05, 25 steps",
