@@ -346,7 +346,7 @@ def _blocks_of_index(search: HybridSearch, evaluator: RetrievalEvaluator) -> Ite
     queries: Any = evaluator.queries
     places = {key: place for place, key in enumerate(evaluator.corpus_ids)}
     columns = [places[str(key)] for key in search.ids]
-    for rows in row_blocks(len(queries), len(search.embeddings)):
+    for rows in row_blocks(len(queries), len(places)):
         shape = len(queries[rows]), len(places)
         dense, bm25 = np.full(shape, -np.inf, dtype=np.float32), np.zeros(shape, dtype=np.float32)  # without text
         dense[:, columns], bm25[:, columns] = search.scores(queries[rows])

@@ -22,6 +22,7 @@ from st_extras.search import HybridSearch
 from st_extras.text.term_weights import BM25, bm25_weight
 from tests.fixtures import SENTENCES
 from tests.helpers import count_rows
+from tests.search.test_hybrid import EQUAL, MANY, UNSHARED
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 DOCUMENTS = {f"d{i}": f"{WORDS[i % 31]} {WORDS[(7 * i + 3) % 31]} {WORDS[(5 * i) % 29]}" for i in range(130)}
@@ -64,6 +65,21 @@ def test_equal_documents_stand_in_the_order_of_their_ids_with_any_batch_size(sti
     )
     by_size = [RetrievalEvaluator(task, batch_size=size, write_csv=False)(still_encoder) for size in (1, 7, 64)]
     assert by_size == 3 * by_size[:1]
+
+
+def test_many_equal_documents_have_one_order_in_any_block_with_an_index_or_without(make_encoder, tmp_path, monkeypatch):
+    """A product with one query rounds the last of 299 otherwise, and must not put them before the first."""
+    documents = {f"{number:03}": text for number, text in enumerate(MANY[:479])}
+    queries = {f"q{number}": text for number, text in enumerate(UNSHARED)}
+    task = RetrievalTask(queries, documents, {key: {f"{EQUAL[0]:03}": 1.0} for key in queries})
+    models, ranks = [("a", make_encoder(dropout=0.0, hidden_size=48))], []
+    for size in (1, 7, 64):
+        monkeypatch.setattr("st_extras.functional._SCORES", size * len(documents))
+        ranks += [
+            compare_retrieval(task, models, index=index).ranks["a"] for index in (None, tmp_path / "index.parquet")
+        ]
+    assert ranks == 6 * ranks[:1]
+    assert len({*ranks[0]}) > 3
 
 
 def test_the_metrics_are_those_of_a_loop(encoder):
