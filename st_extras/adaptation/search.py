@@ -150,8 +150,9 @@ def adapt_search(
         weight = changed = None
         if collection.queries and len(collection.documents) == sample.read > 0:  # else that of all documents is another
             of_queries, of_documents = embeddings[0], EmbeddingBlocks.of(embeddings[1])
-            passages = collection.passages
-            weight = hybrid_weight(collection.bm25, collection.queries, of_queries, of_documents, passages=passages)
+            weight = hybrid_weight(
+                collection.bm25, collection.queries, of_queries, of_documents, passages=collection.passages
+            )
         if routes is not None:
             before, after = (
                 torch.from_numpy(first_documents(*both, _SHOWN, collection.passages))

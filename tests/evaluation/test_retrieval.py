@@ -22,7 +22,8 @@ from st_extras.search import HybridSearch
 from st_extras.text.term_weights import BM25, bm25_weight
 from tests.fixtures import SENTENCES
 from tests.helpers import count_rows
-from tests.search.test_hybrid import EQUAL, MANY, UNSHARED
+from tests.search.test_hybrid import DOCUMENTS as SHORT
+from tests.search.test_hybrid import EQUAL, MANY
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 DOCUMENTS = {f"d{i}": f"{WORDS[i % 31]} {WORDS[(7 * i + 3) % 31]} {WORDS[(5 * i) % 29]}" for i in range(130)}
@@ -70,7 +71,7 @@ def test_equal_documents_stand_in_the_order_of_their_ids_with_any_batch_size(sti
 def test_many_equal_documents_have_one_order_in_any_block_with_an_index_or_without(make_encoder, tmp_path, monkeypatch):
     """A product with one query rounds the last of 299 otherwise, and must not put them before the first."""
     documents = {f"{number:03}": text for number, text in enumerate(MANY[:479])}
-    queries = {f"q{number}": text for number, text in enumerate(UNSHARED)}
+    queries = {f"q{number}": text for number, text in enumerate(SHORT)}
     task = RetrievalTask(queries, documents, {key: {f"{EQUAL[0]:03}": 1.0} for key in queries})
     models, ranks = [("a", make_encoder(dropout=0.0, hidden_size=48))], []
     for size in (1, 7, 64):
