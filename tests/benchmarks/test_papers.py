@@ -419,16 +419,19 @@ def test_a_verdict_follows_from_the_interval(tmp_path, gains, expected):
 # --- the plan, and what is refused before anything is downloaded ---
 
 
-def test_a_step_is_timed_for_each_kind_of_rows(offline, tmp_path, monkeypatch):
+def test_a_step_is_timed_for_each_setting_that_it_depends_on(offline, tmp_path, monkeypatch):
     study = papers.for_device(named_study("papers"), None)
     plain = {"loss": "SimCSELoss", "steps": 5}
-    other = {"masking": {"top_k": 1}, "rows": {"spans": 2}}
-    study["methods"] = {"a": plain, "b": plain} | {part: plain | {part: value} for part, value in other.items()}
+    other = {"loss": "AdCSELoss", "options": {"temperature": 0.1}, "base": {"loss": "SimCSELoss"}, "batch_size": 128}
+    other |= {"encoder": {"layers": 1}, "guide": {"path": GUIDE}, "masking": {"top_k": 1}, "rows": {"spans": 2}}
+    study["methods"] = {"a": plain, "b": plain | {"steps": 9}} | {part: plain | {part: other[part]} for part in other}
     timed: list[dict[str, Any]] = []
     monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.0)
     monkeypatch.setattr(papers, "timed_step", lambda _, method: timed.append(method) or papers.Cost())
     assert papers.timed_costs(study, list(study["methods"]), tmp_path).keys() == study["methods"].keys()
-    assert [sorted(other.keys() & method.keys()) for method in timed] == [[], ["masking"], ["rows"]]
+    first, *others = timed
+    differing = [[part for part in other if method.get(part) != first.get(part)] for method in others]
+    assert differing == [[part] for part in other]
 
 
 def test_the_time_of_a_plan_is_that_of_all_its_cells(offline, tmp_path, monkeypatch, capsys):
@@ -462,6 +465,8 @@ def test_the_folders_of_different_encoders_differ_and_lie_within_the_work_folder
         assert {folder.resolve().parent for folder in folders} == {parent.resolve()}
         assert all(len(folder.name) < 100 for folder in folders)
     assert papers.own_folders(options, "a/b/") == papers.own_folders(options, "a/b")
+    named = Options(Path("hub"), tmp_path, tmp_path / "results")
+    assert papers.own_folders(named, "a/b")["root"] == named.root, "a folder that is named is taken as it is"
 
 
 def test_the_plan_is_printed_and_nothing_is_run(offline, tmp_path, capsys):

@@ -352,15 +352,18 @@ def test_words_of_a_change_that_failed_are_nowhere(search, path, monkeypatch):
     assert_new(HybridSearch.open(path, search.model), {**BEFORE, "new": "further words that nobody knew"})
 
 
-def test_words_that_are_compared_in_another_way_are_counted_again(search, path, monkeypatch):
+@pytest.mark.parametrize("language", [None, "english"])
+def test_words_that_are_compared_in_another_way_are_counted_again(still_encoder, tmp_path, monkeypatch, language):
     """As after an update of this package, or of what stems words."""
-    words = term_weights.search_words
+    words, path = term_weights.search_words, tmp_path / "index.parquet"
+    search = HybridSearch(still_encoder, BEFORE, queries=QUERIES, passages=8, language=language)
     search.add([{"id": "titled", "title": QUERIES[0], "text": "a cat"}])
     search.save(path)
     monkeypatch.setattr(term_weights, "search_words", lambda text, *given, **named: words(text[::-1], *given, **named))
     opened = HybridSearch.open(path, search.model)
-    expected = HybridSearch(search.model, search.documents, bm25_weight=search.bm25_weight, passages=8)
-    assert_same(opened, expected)
+    options = {"bm25_weight": search.bm25_weight, "passages": 8, "language": language}
+    assert_same(opened, HybridSearch(search.model, search.documents, **options))
+    assert opened.language == language
     opened.remove(["titled"])
     assert opened.reload() is False
     opened.add({"new": "a new cat"})

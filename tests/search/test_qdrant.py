@@ -76,7 +76,9 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
     assert repr(opened) == f"QdrantSearch('documents', bm25_weight={search.bm25_weight:g})"
 
 
-def test_changes_are_those_of_the_search_in_memory(still_encoder, client):
+def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkeypatch):
+    """Seven documents at a time."""
+    monkeypatch.setattr(qdrant, "_DOCUMENTS", 7)
     search = HybridSearch(still_encoder, DOCUMENTS[20:], bm25_weight=0.05, passages=8)
     moved = search.to_qdrant(client, "documents")
     changed = [{**DOCUMENTS[30], "text": LONG[0]}, {**DOCUMENTS[31], "title": "another"}]

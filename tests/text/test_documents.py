@@ -18,7 +18,7 @@ import pytest
 from st_extras.search import HybridSearch
 from st_extras.text import tables
 from st_extras.text.corpus import iterate_sentences, read_sentences, stream_sentences
-from st_extras.text.documents import Document, as_documents, read_documents, read_queries
+from st_extras.text.documents import Document, as_documents, read_documents, read_queries, same_metadata
 from tests.helpers import write
 
 ROWS = [
@@ -167,6 +167,18 @@ def test_metadata_holds_scalars_of_python(given, wanted):
     assert [*map(type, document.metadata.values())] == [type(wanted)] * len(document.metadata)
     assert as_documents([document]) == [document] == pickle.loads(pickle.dumps([document]))
     assert hash(document) == hash(Document("a", "", "one"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        *((True, 1, False), (False, 0.0, False), (1, 1.0, True), ("7", 7, False)),
+        *((date(2024, 5, 1), datetime(2024, 5, 1), False), (BERLIN, BERLIN.astimezone(timezone.utc), False)),
+    ],
+)
+def test_metadata_is_the_same_where_values_and_their_kinds_are(one, other, same):
+    assert same_metadata({"field": one}, {"field": other}) is same
+    assert not same_metadata({"field": one}, {"field": one, "more": other})
 
 
 def test_the_second_of_two_equal_hours_stays_the_second():
