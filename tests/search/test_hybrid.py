@@ -430,8 +430,9 @@ def test_the_similarity_of_unrelated_pairs_takes_a_sample_of_documents(still_enc
     search = HybridSearch(still_encoder, DOCUMENTS, queries=QUERIES)
     expected = search.unrelated_similarity(10)
     monkeypatch.setattr(hybrid, "_SAMPLED", 40)
-    assert search.unrelated_similarity(10) == pytest.approx(expected, abs=0.1)
-    assert search.unrelated_similarity(10) != expected
+    found = search.unrelated_similarity(10)
+    assert found == search.unrelated_similarity(10) == pytest.approx(expected, abs=0.1)
+    assert found != expected
 
 
 def test_a_search_without_documents_has_no_unrelated_similarity_but_a_collection(search):

@@ -417,6 +417,16 @@ def test_a_reader_follows_a_file_that_another_process_saves(search, path, monkey
         HybridSearch(search.model, ["a cat"], bm25_weight=0.1).reload()
 
 
+def test_following_a_file_undoes_no_change_that_is_made_meanwhile(search, path, monkeypatch):
+    reader, read = HybridSearch.open(path, search.model), hybrid.read_state
+    search.remove(["d1"])
+    search.save(path)
+    monkeypatch.setattr(hybrid, "read_state", lambda file: (reader.add({"mine": "a dog"}), read(file))[1])
+    with pytest.raises(ValueError, match=r"^the search must have no changes that .*index.parquet' lacks, got some"):
+        reader.reload()
+    assert reader.ids == [*BEFORE, "mine"]
+
+
 def test_a_file_of_another_encoder_is_not_followed(search, path, make_encoder):
     reader = HybridSearch.open(path, search.model)
     other = HybridSearch(make_encoder(dropout=0.0, seed=1), BEFORE, bm25_weight=0.1)

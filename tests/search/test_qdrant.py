@@ -579,8 +579,8 @@ def test_exact_is_asked_of_the_server(still_encoder, client, monkeypatch):
         assert {*asked} == {exact}
 
 
-def test_changes_are_waited_for_and_counts_are_exact(still_encoder, client, monkeypatch):
-    """The local mode does both anyway, so that only the requests show it."""
+def test_changes_are_waited_for_counts_are_exact_and_options_arrive(still_encoder, client, monkeypatch):
+    """Of this, the local mode shows nothing, but the requests do."""
     asked = []
 
     def record(name, option):
@@ -593,9 +593,12 @@ def test_changes_are_waited_for_and_counts_are_exact(still_encoder, client, monk
         monkeypatch.setattr(QdrantClient, name, recorded)
 
     options = {"upload_points": "wait", "batch_update_points": "wait", "delete": "wait", "count": "exact"}
+    options["create_collection"] = "on_disk_payload"
     for name, option in options.items():
         record(name, option)
-    moved = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "documents")
+    moved = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(
+        client, "documents", on_disk_payload=True
+    )
     moved.add([{**DOCUMENTS[0], "year": 1900}, {"id": "new", "text": "a new document"}])
     moved.remove(["new"])
     assert {*asked} == {(name, True) for name in options}

@@ -50,6 +50,7 @@ def test_a_title_is_part_of_its_document(tmp_path, name):
         Document("c", "", "An account."),
     ]
     assert read_sentences(path) == TEXTS
+    assert read_queries(path) == dict(zip("abc", TEXTS, strict=True))
     assert read_sentences(path, column="title") == ["Cards", "Loans"]
     read = read_documents(path, column="text")
     assert [(one.id, one.title, one.text) for one in read] == [("a", "", "A lost card."), ("c", "", "An account.")]
@@ -136,6 +137,7 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
         (columns_of([{"id": 7, "title": "Cards", "text": "one"}]), [(7, "Cards", "one")]),
         (columns_of([{"id": "7", "text": "one"}]).to_iterable_dataset(), [("7", "", "one")]),
         ({"a": {"title": None, "text": "one"}}, [("a", "", "one")]),
+        ({2**63 - 1: "one", -(2**63) + 1: "two"}, [(2**63 - 1, "", "one"), (-(2**63) + 1, "", "two")]),
         (FRAME.to_dict("records"), [(1, "Cards", "one"), (2, "", "two"), (3, "Loans", "")]),
         ([], []),
     ],

@@ -147,6 +147,7 @@ UNREADABLE = {
     "h": "+++\nnumber = " + "1" * 5000 + "\n+++\n",
     "i": "---\na: &a [*a]\nb: [\n  *c]\n---\n",
     "j": '{"\\ud800": "a"}\n',
+    "k": '{"tags": ["a", "\\ud800"]}\n',
 }
 
 
@@ -184,7 +185,7 @@ def test_the_files_whose_front_matter_cannot_be_read_are_counted(tmp_path, caplo
         assert len(read(tmp_path)) == 1 + len(UNREADABLE)
         (message,) = caplog.messages
         assert message.startswith(
-            f"Front matter that could not be read is left out: of 10 files, such as {tmp_path}/a.md ("
+            f"Front matter that could not be read is left out: of 11 files, such as {tmp_path}/a.md ("
         )
         assert message.endswith("line 3: mapping values are not allowed here).")
 
