@@ -31,9 +31,9 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 
 from benchmarks.records import append, has_run, provenance
-from benchmarks.studies import PRETRAINED, TRANSFORMS, Options, chosen
+from benchmarks.studies import PRETRAINED, Options, chosen
 from benchmarks.word_baselines import TFIDF
-from st_extras.adaptation import CANDIDATES, AdaptationOptions, LinearTransform, adapt
+from st_extras.adaptation import AdaptationOptions, adapt
 from st_extras.correlation import spearman_of_pairs
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import LabelFreeComparison, label_scores, load_labeled_texts, load_sts
@@ -51,9 +51,8 @@ FITTED = 10_000  # train texts that a row is fitted on, at most
 HELD_OUT = 1_000  # train texts that are held out for the label-free score
 MEASURES = ("knn_accuracy", "v_measure", "map_at_r", "mean")
 START = "start"
-DAMAGED = {name: f"runs/damaged/{name}" for name in ("damaged76", "damaged71")}
-"""Where the study ``strength`` saves minilm after a short fine-tuning that harmed it."""
-
+DAMAGED = {"damaged76": "runs/damaged/damaged76"}
+"""Where ``benchmarks/strength.py`` saves minilm after a short fine-tuning that harmed it."""
 
 Texts = Sequence[str]
 Facts = dict[str, Any]
@@ -67,11 +66,6 @@ def of_statistics(
 ) -> Affine:
     """A step that needs mean and scatter alone."""
     return transform(CorpusStatistics(embeddings.size(1)).update(embeddings), **given)
-
-
-def neighbours(candidate: LinearTransform, embeddings: Tensor, texts: Texts, seed: int) -> Affine:
-    """A candidate of ``adapt``, whatever its label-free score."""
-    return candidate.affine(neighbor_directions(embeddings, tfidf=character_tfidf(texts), seed=seed))
 
 
 def locality(embeddings: Tensor, texts: Texts, seed: int) -> Affine:
@@ -91,7 +85,6 @@ STEPS: dict[str, Callable[[Tensor, Texts, int], Affine]] = {
     "whitened softly 0.1": partial(of_statistics, whitening_transform, epsilon=0.1),
     "whitened softly 1": partial(of_statistics, whitening_transform, epsilon=1.0),
     "locality": locality,
-    **{TRANSFORMS[one.name]: partial(neighbours, one) for one in CANDIDATES},
 }
 # --- baselines without an encoder ---
 
@@ -129,16 +122,10 @@ def trained(
     loss: Any, steps: int, rate: float, model: SentenceTransformer, texts: Texts, seed: int, facts: Facts
 ) -> SentenceTransformer:
     """The encoder after some steps of training at batch 64."""
-    options = {"max_steps": steps, "learning_rate": rate, "seed": seed, "bf16": True, "show_progress_bar": False}
-    facts["precision"] = "bfloat16"
+    options = {"max_steps": steps, "learning_rate": rate, "seed": seed, "show_progress_bar": False}
     with tempfile.TemporaryDirectory() as folder:
         train_encoder(model, loss, list(texts), Path(folder) / "trained", **options)
     return model
-
-
-def bfloat16(enabled: bool) -> torch.autocast:
-    """Encode in the precision of the trainings: 2.8 times as fast; 0.02 of the scores, but k-means may settle apart."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=enabled)
 
 
 ADAPTED = {"2 points": 2.0, "0.5 points": 0.5, "any loss": 200.0}
@@ -309,9 +296,8 @@ def run_row(cell: Cell, row: str, seed: int) -> dict[str, Any]:
     model = {**MODELS, **TRAINED}[row](start.float() if row in TRAINED else start, fitted, seed, facts)
     facts["seconds"] = round(time.perf_counter() - began, 1)
     held_out = [domain.train[i] for i in numbers[:HELD_OUT]]
-    with bfloat16(row in TRAINED):
-        of_held_out, of_test = encoded(model, held_out), encoded(model, [*domain.test, *domain.pairs])
-    return cell.figures(of_held_out, of_test, seed) | facts
+    of_test = encoded(model, [*domain.test, *domain.pairs])
+    return cell.figures(encoded(model, held_out), of_test, seed) | facts
 
 
 def run_name(name: str, domain: str, row: str, seed: int) -> str:

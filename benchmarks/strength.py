@@ -1,12 +1,11 @@
 """How strong the transform of ``adapt`` should be, and from how many texts: good, raw and damaged encoders.
 
 A record holds, for an encoder, a domain, a number of texts and a draw of them, the base model and each of
-``CANDIDATES``: scores by the labels of test texts, Spearman correlation on the packaged pairs of general English and on
-STS-B test (times 100), and the label-free score with its interval, by cross-fitting as in ``adapt``.
-``benchmarks/tables/strength.py`` compares rules of choice on these records; the labels only score here. The records of
-the study "strength" are older: their label-free score is that of 400 to 1,500 texts that were held out of the fit.
+``CANDIDATES``: scores by the labels of test texts, Spearman correlation on the packaged pairs of general English (times
+100), and the label-free score with its interval, by cross-fitting as in ``adapt``.
+``benchmarks/tables/strength.py`` compares rules of choice on these records; the labels only score here.
 
-The encoders are those of ``benchmarks/domains.py`` and two that a short fine-tuning damaged (:func:`damage`).
+The encoders are those of ``benchmarks/domains.py`` and one that a short fine-tuning damaged (:func:`damage`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
 
-from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, bfloat16, encoded, encoder, label_figures
+from benchmarks.domains import DAMAGED, DOMAINS, START, Domain, encoded, encoder, label_figures
 from benchmarks.records import run_once
 from benchmarks.studies import TRANSFORMS, Options, chosen
 from st_extras.adaptation.domain import FOLDS, MOST_COMPARED, compute_candidates
@@ -56,15 +55,12 @@ def damage(model: SentenceTransformer, texts: Sequence[str], labels: Sequence[st
         model.train()
         features = [model.preprocess([pair[side] for pair in batch]) for side in (0, 1)]
         optimizer.zero_grad()
-        with bfloat16(True):
-            loss(features, None).backward()
+        loss(features, None).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         model.eval()
-        if step % 5 == 0:
-            with bfloat16(True):
-                if graded_spearman(model) < border:
-                    break
+        if step % 5 == 0 and graded_spearman(model) < border:
+            break
     return step
 
 
@@ -95,30 +91,23 @@ def make_damaged(name: str, data: Path) -> None:
 
 
 def sampled(domain: Domain, settings: Mapping[str, Any]) -> Domain:
-    """Return a part of a domain: as many train and test texts as the settings say, and every n-th pair (0: none)."""
+    """Return a part of a domain: as many train and test texts as the settings say."""
     count = min(len(domain.test), settings["scored"])
     places = sorted(random.Random(0).sample(range(len(domain.test)), count))
-    half, every = len(domain.grades), settings["pairs_every"] or len(domain.pairs) + 1
-    first = 0 if settings["pairs_every"] else half
     return dataclasses.replace(
         domain,
         train=random.Random(0).sample(domain.train, len(domain.train))[: settings["fitted"]],
         test=[domain.test[i] for i in places],
         labels=[domain.labels[i] for i in places],
-        pairs=[*domain.pairs[first:half:every], *domain.pairs[half + first :: every]],
-        grades=domain.grades[first::every],
     )
 
 
-def embeddings(
-    name: str, texts: Mapping[str, list[str]], settings: Mapping[str, Any], options: Options
-) -> dict[str, Tensor]:
+def embeddings(name: str, texts: Mapping[str, list[str]], options: Options) -> dict[str, Tensor]:
     """Return (N, D) embeddings of texts before a Normalize module, as ``adapt`` takes them; from the cache if possible.
 
     Args:
         name: of the encoder.
         texts: by their names in the cache.
-        settings: of the encoder; ``bfloat16``: the precision to encode in.
         options: with the folders.
 
     Raises:
@@ -131,10 +120,9 @@ def embeddings(
         model = encoder(name)
         modules = pipeline.split_before_normalize(model)[0]
         part = pipeline.part_of_model(model, modules)
-        with bfloat16(settings["bfloat16"]):
-            for place in missing:
-                files[place].parent.mkdir(parents=True, exist_ok=True)
-                torch.save(encoded(part, texts[place]).float(), files[place])
+        for place in missing:
+            files[place].parent.mkdir(parents=True, exist_ok=True)
+            torch.save(encoded(part, texts[place]).float(), files[place])
     found = {place: torch.load(file, weights_only=True).double() for place, file in files.items()}
     for place, rows in found.items():
         if len(rows) != len(texts[place]):
@@ -142,9 +130,7 @@ def embeddings(
     return found
 
 
-def score(
-    name: str, domain: Domain, count: int, seed: int, settings: Mapping[str, Any], options: Options
-) -> dict[str, Any]:
+def score(name: str, domain: Domain, count: int, seed: int, options: Options) -> dict[str, Any]:
     """Return the record of an encoder and a domain, with the candidates computed from ``count`` of its train texts.
 
     Args:
@@ -152,14 +138,11 @@ def score(
         domain: as :func:`sampled` returns it.
         count: how many train texts, at most.
         seed: of their draw.
-        settings: of the encoder.
         options: with the folders.
     """
     first, second, grades = graded_pairs()
     texts = {"general": [*first, *second], f"{domain.name}-train": domain.train, f"{domain.name}-test": domain.test}
-    if domain.pairs:
-        texts["stsb"] = domain.pairs
-    found = embeddings(name, texts, settings, options)
+    found = embeddings(name, texts, options)
     rows = random.Random(seed).sample(range(len(domain.train)), min(count, len(domain.train)))
     drawn, base = [domain.train[row] for row in rows], found[f"{domain.name}-train"][rows]
     candidates = compute_candidates(drawn, base, folds=FOLDS, seed=SEED)
@@ -167,7 +150,7 @@ def score(
     scores = {START: label_scores_of(found, domain, grades, None)}
     for one, candidate in candidates.items():
         compared = comparison.compare(candidate.cross_fitted(base[:MOST_COMPARED]))
-        scores[TRANSFORMS[one].removeprefix("neighbours, ")] = {
+        scores[TRANSFORMS[one]] = {
             **label_scores_of(found, domain, grades, candidate.transform),
             **{key: getattr(compared, key) for key in ("gain", "low", "high")},
         }
@@ -186,12 +169,10 @@ def score(
 def label_scores_of(
     found: Mapping[str, Tensor], domain: Domain, grades: Sequence[float], transform: Affine | None
 ) -> dict[str, float]:
-    """Return the scores times 100 of a transform (None: of the base model) by labels, on general pairs and on STS-B."""
+    """Return the scores times 100 of a transform (None: of the base model) by labels, and on general pairs."""
     after = torch.clone if transform is None else transform.apply
     scores = label_figures(after(found[f"{domain.name}-test"]), domain.labels)
     scores["general"] = spearman_of_pairs(after(found["general"]), grades)
-    if domain.pairs:
-        scores["stsb_test"] = spearman_of_pairs(after(found["stsb"]), domain.grades)
     return scores
 
 
@@ -203,5 +184,5 @@ def run(study: dict[str, Any], options: Options) -> None:
             texts = sampled(Domain.load(domain, options.data), settings)
             for seed in options.seeds or settings.get("seeds", (0,)):
                 for count in (settings["fitted"], *settings.get("fewer", ())):
-                    make = partial(score, name, texts, count, seed, settings, options)
+                    make = partial(score, name, texts, count, seed, options)
                     run_once(study["name"], f"{name}-{domain}-{count}-seed{seed}", make, root=options.root)

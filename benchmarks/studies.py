@@ -53,12 +53,12 @@ PRETRAINED = {
 """Where the study ``pretraining`` leaves its encoders."""
 
 TRANSFORMS = {
-    "slight neighbour transform": "neighbours, slight",
-    "gentle neighbour transform": "neighbours, gentle",
-    "medium neighbour transform": "neighbours, medium",
-    "whitening neighbour transform": "neighbours, white",
+    "slight neighbour transform": "slight",
+    "gentle neighbour transform": "gentle",
+    "medium neighbour transform": "medium",
+    "whitening neighbour transform": "white",
 }
-"""What the records call the transforms that ``adapt`` tries."""
+"""What the records call the transforms that ``adapt`` tries, from the gentlest to the strongest."""
 
 BASELINE_TEXTS = {"wiki": "wiki_sentences.txt.gz", "sts": "sts_unlabeled.txt.gz"}
 """The texts that the baselines are fitted on: files of the data folder by their names in the records."""

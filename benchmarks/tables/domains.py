@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.records import records
 from benchmarks.statistics import paired_differences
-from benchmarks.tables.render import Part, Runs, Sentence, Table, Values, gain, number, spread
+from benchmarks.tables.render import Runs, Sentence, Table, Values, gain, number, spread
 from benchmarks.tables.sources import BASE
+from benchmarks.tables.strength import STRENGTHS, gained
 
 DOMAINS = ("banking77", "clinc150", "stackoverflow")
 ADAPT, LESS = "adapt, 2 points", "adapt, 0.5 points"
@@ -29,25 +29,20 @@ def mean_gain(ours: Values, theirs: Values) -> str:
     return f"{statistics.mean(paired_differences(ours.by_seed(), theirs.by_seed()).values()):+.2f}"
 
 
-def adapted(encoders: Mapping[str, str]) -> Table:
-    """Return the table of what ``adapt`` gains on each domain, beside TF-IDF, the base model and a smaller budget.
-
-    Args:
-        encoders: titles by name.
-    """
-    rows: dict[tuple[str, ...], Part] = {
-        (title, domain): {
+ADAPTED = Table(
+    "domain",
+    {
+        domain: {
             "of": {
                 "TF-IDF": row("TF-IDF of characters 3-5", domain, ""),
-                BASE: row("start", domain, encoder),
-                **{name: row(name, domain, encoder) for name in (ADAPT, LESS)},
+                BASE: row("start", domain),
+                **{name: row(name, domain) for name in (ADAPT, LESS)},
             },
-            "minus": dict.fromkeys((ADAPT, LESS), row("start", domain, encoder)),
+            "minus": dict.fromkeys((ADAPT, LESS), row("start", domain)),
         }
-        for encoder, title in encoders.items()
         for domain in DOMAINS
-    }
-    columns: list[tuple[str, Part]] = [
+    },
+    [
         ("TF-IDF", {"which": "TF-IDF", "metric": MEAN, "show": number(ONE)}),
         (BASE, {"which": BASE, "metric": MEAN, "show": number(ONE)}),
         ("adapted", {"which": ADAPT, "metric": MEAN, "show": spread}),
@@ -56,11 +51,9 @@ def adapted(encoders: Mapping[str, str]) -> Table:
         ("STS-B before", {"which": BASE, "metric": STS, "show": number(ONE)}),
         ("after", {"which": ADAPT, "metric": STS, "show": number(ONE)}),
         ("after, 0.5 points", {"which": LESS, "metric": STS, "show": number(ONE)}),
-    ]
-    return Table(("encoder", "domain"), rows, columns)
-
-
-ADAPTED = adapted({"minilm": "all-MiniLM-L6-v2", "mpnet": "all-mpnet-base-v2"})
+    ],
+)
+"""What ``adapt`` gains on each domain, beside TF-IDF, the base model and a smaller budget."""
 _TRAININGS = {
     "adapt": ADAPT,
     "guided": "DCLR start 0.14, 3e-05, 25 steps",
@@ -78,31 +71,30 @@ TRAININGS = Sentence(
 
 
 def label_free() -> list[dict[str, Any]]:
-    """Return whether the label-free score accepts each row of the study that has one, and what the row gains.
+    """Return whether the label-free score accepts each transform and training, and what it gains by labels.
 
-    Those of ``adapt`` are left out. A gain is that over the base model, by the labels.
+    Those are the rows of this study that have a score, but for ``adapt``, and the strengths of the study few_texts.
     """
     scored = [one for one in records("domains") if "judge" in one]
     base = {(one["encoder"], one["domain"]): one["scores"]["mean"] for one in scored if one["row"] == "start"}
-    return [
-        {
-            "accepted": one["judge"]["low"] > 0,
-            "gain": one["scores"]["mean"] - base[one["encoder"], one["domain"]],
-        }
+    found = [
+        (one["judge"]["low"], one["scores"]["mean"] - base[one["encoder"], one["domain"]])
         for one in scored
-        if one["row"] != "start" and not one["row"].startswith("adapt") and (one["encoder"], one["domain"]) in base
+        if one["row"] != "start" and not one["row"].startswith("adapt")
     ]
+    found += [(cell["rows"][name]["low"], gained(cell, name)) for cell in records("few_texts") for name in STRENGTHS]
+    return [{"accepted": low > 0, "gain": points} for low, points in found]
 
 
 def acceptance() -> Sentence:
-    """Return the sentence of which rows the label-free score accepts, by what they gain."""
+    """Return the sentence of which transforms and trainings the label-free score accepts, by what they gain."""
     found = label_free()
     lost = [one["accepted"] for one in found if one["gain"] < -0.5]
     little = [one["accepted"] for one in found if -0.5 <= one["gain"] < 2]
     much = [one["accepted"] for one in found if one["gain"] >= 2]
     return Sentence(
-        f"Of {len(found)} transforms and trainings it accepted {sum(lost)} of the {len(lost)} that lost more than half "
-        f"a point by labels, {sum(little)} of the {len(little)} that changed by -0.5 to +2 points, and {sum(much)} of "
-        f"the {len(much)} that gained more.",
+        f"Of {len(found):,} transforms and trainings it accepted {sum(lost)} of the {len(lost)} that lost more than "
+        f"half a point by labels, {sum(little)} of the {len(little)} that changed by -0.5 to +2 points, and "
+        f"{sum(much)} of the {len(much)} that gained more.",
         {},
     )

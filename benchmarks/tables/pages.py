@@ -19,7 +19,6 @@ from benchmarks.tables.render import Sentence, Table, Text, of_texts
 
 RECORDS_ALONE = {
     "analyses": "RepAL's analyses of words, overlap and eigenvalues; SLT-FAI's counts",
-    "beyond": "question retrieval, labelled texts and more encoders, by trained encoders",
     "decoders": "language models without training: PromptEOL and EmbedFilter, beside local-llm-embed",
     "large_batches": "time and memory of gradient caching",
     "mechanisms_adversaries": "do AdCSE's adversaries do anything once they move?",

@@ -118,18 +118,19 @@ DCLR_PARTS = Table(
     ],
 )
 
-_MEAN, _CLS = "mean pooling, first three layers", "[CLS] pooling, BERT-small trained here"
-_HEADS = {"SimCSE": ("SimCSE", "simcse"), "AdCSE (paper)": ("AdCSE", "adcse-momentum-head")}
-_HEADS["AdCSE, no head"] = ("AdCSE, no head", "adcse-no-head")
+_MEAN, _CLS = "mean pooling, first three layers", "[CLS] pooling, the same layers"
+_BY_CLS = {BASE: "adcse_cls/start", "SimCSE": "adcse_cls/simcse", "AdCSE": "adcse_cls/adcse-momentum-head"}
 ADCSE_HEADS = Table(
     "seven sets (seeds)",
     {
-        label: {"of": {_MEAN: TRAINED[name][LAYERS], _CLS: runs(f"mechanisms_heads_cls_own/{method}")}}
-        for label, (name, method) in _HEADS.items()
+        "AdCSE (paper)" if label == "AdCSE" else label: {
+            "of": {_MEAN: TRAINED[label][LAYERS], _CLS: runs(_BY_CLS.get(label, ""))}
+        }
+        for label in (BASE, "SimCSE", "AdCSE", "AdCSE, no head")
     },
     [
         column
-        for name, simcse in ((_MEAN, SIMCSE[LAYERS]), (_CLS, runs("mechanisms_heads_cls_own/simcse")))
+        for name, simcse in ((_MEAN, SIMCSE[LAYERS]), (_CLS, runs(_BY_CLS["SimCSE"])))
         for column in (
             (name, {"which": name, "metric": "average", "show": counted}),
             ("minus SimCSE", {"which": name, "metric": "average", "show": gain, "minus": simcse}),

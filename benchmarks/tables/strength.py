@@ -1,4 +1,4 @@
-"""Tables of the strength studies: what the transform that ``adapt`` chooses gains and loses, from how many texts."""
+"""Tables of the study few_texts: what the transform that ``adapt`` chooses gains and loses, from how many texts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from benchmarks.records import records
+from benchmarks.studies import TRANSFORMS
 from benchmarks.tables.render import Sentence, Table, of_texts
 
 FEW = (200, 300, 500, 1000, 2000, 4000, 12_000)
 """Numbers of texts of the study few_texts."""
-STRENGTHS = ("slight", "gentle", "medium", "white")
+STRENGTHS = (*TRANSFORMS.values(),)
 SHOWN = {
     "minilm": "all-MiniLM-L6-v2",
     "mpnet": "all-mpnet-base-v2",
@@ -23,7 +24,7 @@ SHOWN = {
     "smollm2-plain": "SmolLM2-135M-Instruct",
     "gemma3-plain": "Gemma 3 270M",
 }
-"""Of the ten encoders in the records."""
+"""The encoders."""
 MAX_LOSS, SHARE, ENOUGH, SMALLEST, RAW = 2.0, 1 / 8, 0.75, 30.0, 0.7
 """The rule of ``st_extras/adaptation/choice.py``, which tables cannot import: it needs torch."""
 Cell = dict[str, Any]
@@ -32,14 +33,14 @@ Rule = Callable[[Cell], str]
 """Chooses a row of a cell."""
 
 
-def cells(*, fewer: bool = False) -> list[Cell]:
-    """Return the records with the most fitting texts of each encoder and domain, or the others."""
-    found = records("strength")
+def cells() -> list[Cell]:
+    """Return the records with the most texts of each encoder and domain, in all draws."""
+    found = records("few_texts")
     most: dict[tuple[str, str], int] = {}
     for one in found:
         place = one["encoder"], one["domain"]
         most[place] = max(one["fitted"], most.get(place, 0))
-    return [one for one in found if (one["fitted"] < most[one["encoder"], one["domain"]]) is fewer]
+    return [one for one in found if one["fitted"] == most[one["encoder"], one["domain"]]]
 
 
 def gained(cell: Cell, row: str, measure: str = "mean") -> float:
@@ -78,7 +79,7 @@ def always(name: str, cell: Cell) -> str:
 
 
 def strengths_table() -> Table:
-    """Return the table of what ``adapt`` and the strongest transform gain and lose: means over the domains."""
+    """Return the table of what ``adapt`` and the strongest transform gain and lose: means over domains and draws."""
     found = cells()
     rules: dict[str, Rule] = {
         "`adapt`": by_default,
@@ -130,13 +131,8 @@ def _drawn(cell: Cell) -> int:
 
 
 def promised_cells(*, few: bool) -> list[Cell]:
-    """Return the records that expected points are computed from: of fewer than 500 texts, or of 500 and more.
-
-    The study few_texts scored them by cross-fitting. Those of the study strength, on held-out texts, count where they
-    were computed from so many texts that both agree.
-    """
-    older = [] if few else [one for one in records("strength") if one["fitted"] >= 1500]
-    return [*older, *(one for one in records("few_texts") if (one["fitted"] < 500) is few)]
+    """Return the records that expected points are computed from: of fewer than 500 texts, or of 500 and more."""
+    return [one for one in records("few_texts") if (one["fitted"] < 500) is few]
 
 
 def ratios(found: Iterable[Cell]) -> list[float]:

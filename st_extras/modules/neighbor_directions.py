@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from scipy.optimize import isotonic_regression
 from torch import Tensor
@@ -127,10 +128,12 @@ def _mean_neighbors(unit: Tensor, tfidf: Any) -> Tensor:
 
     def similarities(rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return (B, N) cosines of some rows with all, of the embeddings and of TF-IDF."""
-        cosines = searched[rows] @ searched.T
         if tfidf is None:
-            return cosines, cosines.new_zeros(())
-        return cosines, torch.from_numpy((tfidf[rows.numpy()] @ tfidf.T).toarray()).to(cosines)
+            return searched[rows] @ searched.T, searched.new_zeros(())
+        shared = np.empty((len(rows), len(unit)), dtype=np.float32)
+        for part in row_blocks(len(rows), 4 * len(unit)):  # a sparse product takes more than twice a dense one
+            (tfidf[rows[part].numpy()] @ tfidf.T).toarray(out=shared[part])
+        return searched[rows] @ searched.T, torch.from_numpy(shared).to(searched)
 
     some = torch.linspace(0, len(unit) - 1, min(_SPREAD_ROWS, len(unit))).long()  # evenly: the order may mean something
     scale = [1.0, 1.0] if tfidf is None else [float(part.std().clamp_min(_EQUAL)) for part in similarities(some)]
@@ -138,7 +141,7 @@ def _mean_neighbors(unit: Tensor, tfidf: Any) -> Tensor:
     for block in row_blocks(len(unit), len(unit)):
         rows = torch.arange(block.start, block.stop)
         cosines, shared = similarities(rows)
-        cosines = cosines / scale[0] + shared / scale[1]
+        cosines.div_(scale[0]).add_(shared.div_(scale[1]))  # in place: a block has 64 MiB
         cosines[torch.arange(len(rows)), rows] = -torch.inf
         means[rows] = unit[cosines.topk(_NEIGHBORS, dim=1).indices].mean(dim=1)
     return means

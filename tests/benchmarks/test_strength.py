@@ -14,19 +14,19 @@ from st_extras.adaptation.domain import compute_candidates
 from st_extras.evaluation import LabelFreeComparison
 from tests.benchmarks.test_domains import domain, texts  # noqa: F401, a fixture
 
-SETTINGS = {"fitted": 240, "scored": 50, "pairs_every": 2, "bfloat16": False}
+SETTINGS = {"fitted": 240, "scored": 50}
 NAMES = dict(zip(tables.STRENGTHS, CANDIDATES, strict=True))
 
 
 def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(strength, "encoder", lambda name: encoder)
     part = strength.sampled(domain, SETTINGS)
-    assert (len(part.test), len(part.labels), part.pairs) == (50, 50, domain.pairs[::2])
+    assert (len(part.train), len(part.test), len(part.labels)) == (240, 50, 50)
     assert all(
         domain.labels[domain.test.index(text)] == label for text, label in zip(part.test, part.labels, strict=True)
     )
     options = Options(tmp_path, tmp_path)
-    record = strength.score("tiny", part, 210, 3, SETTINGS, options)
+    record = strength.score("tiny", part, 210, 3, options)
     assert (record["fitted"], record["seed"], list(record["rows"])) == (210, 3, ["start", *tables.STRENGTHS])
 
     drawn = [part.train[row] for row in random.Random(3).sample(range(len(part.train)), 210)]
@@ -42,13 +42,10 @@ def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp
         assert record["rows"][name]["low"] < record["rows"][name]["gain"] < record["rows"][name]["high"]
 
     monkeypatch.setattr(strength, "encoder", None)  # all embeddings are in the cache now
-    assert strength.score("tiny", part, 210, 3, SETTINGS, options) == record
-    assert strength.score("tiny", part, 210, 4, SETTINGS, options) != record
-    without = strength.sampled(domain, SETTINGS | {"pairs_every": 0})
-    assert (without.pairs, without.grades) == ([], [])
-    assert "stsb_test" not in strength.score("tiny", without, 210, 3, SETTINGS, options)["rows"]["start"]
+    assert strength.score("tiny", part, 210, 3, options) == record
+    assert strength.score("tiny", part, 210, 4, options) != record
     with pytest.raises(ValueError, match="must hold 49 embeddings, got 50"):
-        strength.score("tiny", strength.sampled(domain, SETTINGS | {"scored": 49}), 210, 3, SETTINGS, options)
+        strength.score("tiny", strength.sampled(domain, SETTINGS | {"scored": 49}), 210, 3, options)
 
 
 def test_an_encoder_is_damaged_by_pairs_of_a_label(encoder):
