@@ -20,6 +20,7 @@ from sklearn.metrics import v_measure_score
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from st_extras import correlation
 from st_extras.correlation import cosines_of_pairs, spearman, spearman_of_pairs
 from st_extras.encoders import load_encoder
 from st_extras.evaluation import (
@@ -42,6 +43,7 @@ from st_extras.modules.lambda_search import spearman_surface
 from st_extras.modules.linear import whitening_transform
 from st_extras.samples import graded_pairs
 from st_extras.text.term_weights import BM25, search_words
+from tests.evaluation.test_label_metrics import loop_of_neighbors
 from tests.evaluation.test_sts import fixed
 from tests.helpers import cosine, draw, generator
 from tests.text.test_phrases import RAKE, plain_rake
@@ -98,7 +100,9 @@ def test_the_dense_clouds_are_dense():
 
 
 @clouds
-def test_spearman_is_scipys(cloud):
+def test_spearman_is_scipys(cloud, monkeypatch):
+    """In blocks of seven pairs, as those of many pairs are."""
+    monkeypatch.setattr(correlation, "_BLOCK", 7 * SIZE)
     first, second = cloud(0), cloud(1)
     second[::9] = first[::9]  # pairs of equal texts, which are tied
     cosines = [1.0 if torch.equal(a, b) else cosine(a.double(), b.double()) for a, b in zip(first, second, strict=True)]
@@ -144,31 +148,6 @@ def test_the_surface_of_weights_is_scipys(cloud):
 
 
 # --- 1-NN, k-NN and MAP@R: a loop ---
-
-
-def ranked(x: Tensor, labels: list[int], i: int) -> list[int]:
-    """The labels of the neighbours of text i, nearest first; of equal embeddings, those with another label first."""
-    others = [j for j in range(len(x)) if j != i]
-    key = {j: (-cosine(x[i], x[j]), labels[j] == labels[i]) for j in others}
-    return [labels[j] for j in sorted(others, key=key.__getitem__)]
-
-
-def loop_of_neighbors(x: Tensor, labels: list[int]) -> dict[str, float]:
-    """1-NN accuracy, 5-NN accuracy and MAP@R."""
-    right, voted, precisions = [], [], []
-    for i, label in enumerate(labels):
-        found = ranked(x, labels, i)
-        right.append(found[0] == label)
-        votes = [found[:5].count(other) for other in found[:5]]
-        voted.append(found[votes.index(max(votes))] == label)
-        if r := labels.count(label) - 1:
-            hits = [other == label for other in found[:r]]
-            precisions.append(sum(hit * sum(hits[: rank + 1]) / (rank + 1) for rank, hit in enumerate(hits)) / r)
-    return {
-        "knn_accuracy": float(np.mean(right)),
-        "knn5_accuracy": float(np.mean(voted)),
-        "map_at_r": float(np.mean(precisions)),
-    }
 
 
 @clouds

@@ -88,7 +88,7 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, ValueError):
         training = sys.modules.get("st_extras.training")  # nothing diverged if this was never imported
         return FAILED_RUN if training is not None and isinstance(error, training.DivergenceError) else WRONG_REQUEST
-    return WRONG_REQUEST if isinstance(error, ImportError | OverflowError) else FAILED_RUN
+    return WRONG_REQUEST if isinstance(error, ImportError) else FAILED_RUN
 
 
 def _quiet_libraries() -> None:

@@ -115,11 +115,10 @@ def places_in_texts(documents: Sequence[Document], passages: Passages) -> list[l
 def place_in_text(document: Document, span: Sequence[int]) -> Span:
     """Return where a part of a document's full text stands in its text; one of the title alone is empty there."""
     first, last = span
-    if not document.title:
-        return first, last
-    space = len(document.text) - len(document.text.lstrip())  # the full text is the title, a space, the stripped text
-    first, last = (max(0, place - len(document.title) - 1) + space for place in span)
-    return min(first, len(document.text)), min(last, len(document.text))
+    if document.title:
+        space = len(document.text) - len(document.text.lstrip())  # the full text is the title, a space, stripped text
+        first, last = (max(0, place - len(document.title) - 1) + space for place in span)
+    return first, last
 
 
 def check_ids(argument: str, ids: Collection[Id]) -> set[Id]:

@@ -40,6 +40,20 @@ def test_encoding_comes_before_normalize_or_by_a_route(still_encoder, tmp_path):
         assert not len(job.encode(TEXTS, "texts", deadline=0.0))
 
 
+def test_of_repeated_texts_the_first_are_encoded_until_the_time_is_over(still_encoder, tmp_path, monkeypatch):
+    """As of passages that two documents share; one that is known already counts no more after one that is not."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("st_extras.adaptation.run.PART", 3)
+    texts = [SENTENCES[number] for number in (0, 1, 0, 2, 3, 1, 4)]
+    expected = still_encoder.encode(texts, convert_to_tensor=True).double()
+    still_encoder[0].register_forward_pre_hook(lambda *_: clock.append(clock.pop() + 1))
+    with opened(still_encoder, tmp_path / "out") as job:
+        for deadline, count in ((0.5, 4), (math.inf, 7)):
+            clock[0] = 0.0
+            torch.testing.assert_close(job.encode(texts, "texts", deadline=deadline), expected[:count])
+
+
 # --- the folder ---
 
 

@@ -388,7 +388,11 @@ def test_an_encoder_for_queries_and_another_for_documents(make_encoder, tmp_path
     assert router.default_route == "query"
 
 
-def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkeypatch, accepting):
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkeypatch, accepting, similarity):
+    still_encoder.append(Normalize())
+    still_encoder.similarity_fn_name = similarity
+
     def some_zero(*given: Any, original: Any = AdaptationRun.encode, **options: Any) -> Any:
         embeddings = original(*given, **options)
         embeddings[:2] = 0

@@ -3,6 +3,7 @@
 Seed, limit, time and size of a batch are handed from part to part, and a part that gets another one still works.
 """
 
+import math
 import time
 from typing import Any
 
@@ -42,6 +43,7 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     """With a strength, so that all is computed, whatever the scores of a random encoder are."""
     monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
     monkeypatch.setattr("st_extras.adaptation.domain.SMALLEST_GENERAL_SCORE", -200.0)
+    monkeypatch.setattr("st_extras.adaptation.choice.RAW_MEAN_COSINE", 1.0)
     asked: list[Any] = []
     monkeypatch.setattr("st_extras.adaptation.domain.expected_points", lambda *given: asked.append(given) or (1, 7))
     rows = rows_of_passes(still_encoder)
@@ -53,7 +55,7 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     summary = found.texts
     assert (summary.read, summary.sampled, summary.encoded, summary.used, summary.scored) == (600, 520, 520, 520, 520)
     assert summary.near_duplicates == near_duplicate_share(texts)
-    assert found.cut_short is None
+    assert (found.cut_short, found.details.max_general_loss) == (None, math.inf)
 
     embeddings = encoded(still_encoder, texts)
     tfidf = character_tfidf(texts)
@@ -93,8 +95,9 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.usefixtures("few_general_pairs")
-def test_with_labels(still_encoder, tmp_path, capfd):
-    """Texts that choose are not fitted on; the bars say what is encoded."""
+def test_with_labels(still_encoder, tmp_path, monkeypatch, capfd):
+    """Texts that choose are not fitted on; whitening is tried whatever is lost; the bars say what is encoded."""
+    monkeypatch.setattr("st_extras.adaptation.domain.why_no_whitening", lambda *_: "whatever it loses")
     options = AdaptationOptions(limit=800, seed=5)
     texts = [*TEXTS, *DEV.texts]
     found = adapt(still_encoder, texts, tmp_path / "out", dev=DEV, max_general_loss=3.5, options=options)
@@ -109,6 +112,7 @@ def test_with_labels(still_encoder, tmp_path, capfd):
     dev = encoded(still_encoder, DEV.texts)
     base, after = (100 * label_scores(rows, DEV.labels)["mean"] for rows in (dev, transform.apply(dev)))
     assert found.details.dev == pytest.approx(base)
+    assert [one.name for one in found.candidates] == [one.name for one in CANDIDATES]
     gentlest = found.candidates[0]
     assert (gentlest.gain, gentlest.low, gentlest.high) == (pytest.approx(after - base), None, None)
     shown = capfd.readouterr().err

@@ -382,11 +382,12 @@ def test_the_figures_of_a_row_are_those_of_its_setting():
     assert scores(Row("m"), [{"method": "m", "seed": 0, "steps": 0, "average": 30.0}]) == {EVERY: 30.0}
 
 
-def test_what_failed_is_on_the_page(tmp_path):
+def test_a_row_and_what_failed_are_on_the_page(tmp_path):
     from benchmarks.tables.papers import papers_tables
 
-    record = {"method": "simcse", "seed": 0, "steps": 5, "average": 70.0}
+    record = {"method": "simcse", "seed": 0, "steps": 5, "average": 70.0, "without_dev": {"average": 69.0}}
     append("papers", "simcse-0", record, root=tmp_path)
+    assert "| SimCSE | 76.25 | 70.00 (1) | -6.25 | 69.00 |" in papers_tables(tmp_path).written().splitlines()
     append("papers", "dclr-0-failed-1", {"method": "dclr", "seed": 0, "failed": "out of memory: x"}, root=tmp_path)
     assert "Failed: dclr, seed 0 (out of memory)." in papers_tables(tmp_path).written()
     append("papers", "dclr-0", record | {"method": "dclr"}, root=tmp_path)
@@ -419,29 +420,32 @@ def test_a_verdict_follows_from_the_interval(tmp_path, gains, expected):
 # --- the plan, and what is refused before anything is downloaded ---
 
 
-def test_a_step_is_timed_for_each_kind_of_rows(offline, tmp_path, monkeypatch):
+def test_a_step_is_timed_for_each_setting_that_it_depends_on(offline, tmp_path, monkeypatch):
     study = papers.for_device(named_study("papers"), None)
     plain = {"loss": "SimCSELoss", "steps": 5}
-    other = {"masking": {"top_k": 1}, "rows": {"spans": 2}}
-    study["methods"] = {"a": plain, "b": plain} | {part: plain | {part: value} for part, value in other.items()}
+    other = {"loss": "AdCSELoss", "options": {"temperature": 0.1}, "base": {"loss": "SimCSELoss"}, "batch_size": 128}
+    other |= {"encoder": {"layers": 1}, "guide": {"path": GUIDE}, "masking": {"top_k": 1}, "rows": {"spans": 2}}
+    study["methods"] = {"a": plain, "b": plain | {"steps": 9}} | {part: plain | {part: other[part]} for part in other}
     timed: list[dict[str, Any]] = []
     monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.0)
     monkeypatch.setattr(papers, "timed_step", lambda _, method: timed.append(method) or papers.Cost())
     assert papers.timed_costs(study, list(study["methods"]), tmp_path).keys() == study["methods"].keys()
-    assert [sorted(other.keys() & method.keys()) for method in timed] == [[], ["masking"], ["rows"]]
+    first, *others = timed
+    differing = [[part for part in other if method.get(part) != first.get(part)] for method in others]
+    assert differing == [[part] for part in other]
 
 
 def test_the_time_of_a_plan_is_that_of_all_its_cells(offline, tmp_path, monkeypatch, capsys):
-    """Steps, an evaluation of dev every 125 of them, and the scored sets at the end."""
+    """Steps, an evaluation of dev every 125 of them, and the scored sets at the end, twice more for each step after."""
     study = papers.for_device(named_study("papers"), None)
     study["training"] |= {"eval_steps": 125, "corpus": "sts", "batch_size": 64}
-    study["methods"] = {"a": {"loss": "SimCSELoss", "steps": 500}, "b": {}}
+    study["methods"] = {"a": {"loss": "SimCSELoss", "steps": 500}, "b": {"post_processing": ["plain"]}}
     monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.01)
     monkeypatch.setattr(papers, "timed_step", lambda *_: papers.Cost(step_seconds=7.2))
     found = papers.print_plan(study, [("a", 0), ("a", 1), ("b", 0)], [], tmp_path / "none")
-    assert found == pytest.approx({"a": 500 * 7.2 + (4 * 3000 + 50_000) * 0.01, "b": 500.0})
+    assert found == pytest.approx({"a": 500 * 7.2 + (4 * 3000 + 50_000) * 0.01, "b": 1500.0})
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    assert [line.split("|")[-2].strip() for line in lines[-3:]] == ["2.3 h", "8 min", "2.5 h"]
+    assert [line.split("|")[-2].strip() for line in lines[-3:]] == ["2.3 h", "25 min", "2.8 h"]
 
 
 def test_paser_takes_as_many_steps_as_its_phrases_need(tmp_path):
@@ -462,6 +466,8 @@ def test_the_folders_of_different_encoders_differ_and_lie_within_the_work_folder
         assert {folder.resolve().parent for folder in folders} == {parent.resolve()}
         assert all(len(folder.name) < 100 for folder in folders)
     assert papers.own_folders(options, "a/b/") == papers.own_folders(options, "a/b")
+    named = Options(Path("hub"), tmp_path, tmp_path / "results")
+    assert papers.own_folders(named, "a/b")["root"] == named.root, "a folder that is named is taken as it is"
 
 
 def test_the_plan_is_printed_and_nothing_is_run(offline, tmp_path, capsys):

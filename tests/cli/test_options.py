@@ -223,6 +223,10 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "compare_retrieval": {"baseline": "bm25", "language": "english", "index": "i"},
         "_write_ranks": {"file": "r.tsv"},
     },
+    # documents stay whole
+    "evaluate enc --retrieval F --passages 0 --quiet": {"compare_retrieval": {"passages": None}},
+    "search enc text.csv cat --passages 0": {"HybridSearch": {"passages": None}},
+    "adapt-search enc text.csv -o there --passages 0": {"adapt_search": {"passages": None}},
 }
 """Command lines, and of the functions that they call the arguments that come from them; paths as text."""
 

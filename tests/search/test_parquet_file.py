@@ -353,15 +353,18 @@ def test_words_of_a_change_that_failed_are_nowhere(search, path, monkeypatch):
     assert_new(HybridSearch.open(path, search.model), {**BEFORE, "new": "further words that nobody knew"})
 
 
-def test_words_that_are_compared_in_another_way_are_counted_again(search, path, monkeypatch):
+@pytest.mark.parametrize("language", [None, "english"])
+def test_words_that_are_compared_in_another_way_are_counted_again(still_encoder, tmp_path, monkeypatch, language):
     """As after an update of this package, or of what stems words."""
-    words = term_weights.search_words
+    words, path = term_weights.search_words, tmp_path / "index.parquet"
+    search = HybridSearch(still_encoder, BEFORE, queries=QUERIES, passages=8, language=language)
     search.add([{"id": "titled", "title": QUERIES[0], "text": "a cat"}])
     search.save(path)
     monkeypatch.setattr(term_weights, "search_words", lambda text, *given, **named: words(text[::-1], *given, **named))
     opened = HybridSearch.open(path, search.model)
-    expected = HybridSearch(search.model, search.documents, bm25_weight=search.bm25_weight, passages=8)
-    assert_same(opened, expected)
+    options = {"bm25_weight": search.bm25_weight, "passages": 8, "language": language}
+    assert_same(opened, HybridSearch(search.model, search.documents, **options))
+    assert opened.language == language
     opened.remove(["titled"])
     assert opened.reload() is False
     opened.add({"new": "a new cat"})
@@ -413,6 +416,16 @@ def test_a_reader_follows_a_file_that_another_process_saves(search, path, monkey
         writer.reload()
     with pytest.raises(ValueError, match=r"^reload needs a file"):
         HybridSearch(search.model, ["a cat"], bm25_weight=0.1).reload()
+
+
+def test_following_a_file_undoes_no_change_that_is_made_meanwhile(search, path, monkeypatch):
+    reader, read = HybridSearch.open(path, search.model), hybrid.read_state
+    search.remove(["d1"])
+    search.save(path)
+    monkeypatch.setattr(hybrid, "read_state", lambda file: (reader.add({"mine": "a dog"}), read(file))[1])
+    with pytest.raises(ValueError, match=r"^the search must have no changes that .*index.parquet' lacks, got some"):
+        reader.reload()
+    assert reader.ids == [*BEFORE, "mine"]
 
 
 def test_a_file_of_another_encoder_is_not_followed(search, path, make_encoder):

@@ -76,7 +76,9 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
     assert repr(opened) == f"QdrantSearch('documents', bm25_weight={search.bm25_weight:g})"
 
 
-def test_changes_are_those_of_the_search_in_memory(still_encoder, client):
+def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkeypatch):
+    """Seven documents at a time."""
+    monkeypatch.setattr(qdrant, "_DOCUMENTS", 7)
     search = HybridSearch(still_encoder, DOCUMENTS[20:], bm25_weight=0.05, passages=8)
     moved = search.to_qdrant(client, "documents")
     changed = [{**DOCUMENTS[30], "text": LONG[0]}, {**DOCUMENTS[31], "title": "another"}]
@@ -577,8 +579,8 @@ def test_exact_is_asked_of_the_server(still_encoder, client, monkeypatch):
         assert {*asked} == {exact}
 
 
-def test_changes_are_waited_for_and_counts_are_exact(still_encoder, client, monkeypatch):
-    """The local mode does both anyway, so that only the requests show it."""
+def test_changes_are_waited_for_counts_are_exact_and_options_arrive(still_encoder, client, monkeypatch):
+    """Of this, the local mode shows nothing, but the requests do."""
     asked = []
 
     def record(name, option):
@@ -591,9 +593,12 @@ def test_changes_are_waited_for_and_counts_are_exact(still_encoder, client, monk
         monkeypatch.setattr(QdrantClient, name, recorded)
 
     options = {"upload_points": "wait", "batch_update_points": "wait", "delete": "wait", "count": "exact"}
+    options["create_collection"] = "on_disk_payload"
     for name, option in options.items():
         record(name, option)
-    moved = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(client, "documents")
+    moved = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05).to_qdrant(
+        client, "documents", on_disk_payload=True
+    )
     moved.add([{**DOCUMENTS[0], "year": 1900}, {"id": "new", "text": "a new document"}])
     moved.remove(["new"])
     assert {*asked} == {(name, True) for name in options}

@@ -49,7 +49,8 @@ def encoded_texts(monkeypatch) -> list[tuple[str, list[str], dict]]:
 def assert_new(found: HybridSearch, documents: dict) -> None:
     """Check that it is what a new search of these documents with the same weight would be."""
     assert {document.id: document.text for document in found.documents} == documents
-    assert_same(found, HybridSearch(found.model, found.documents, bm25_weight=found.bm25_weight))
+    options = {"bm25_weight": found.bm25_weight, "language": found.language}
+    assert_same(found, HybridSearch(found.model, found.documents, **options))
 
 
 @pytest.fixture
@@ -389,8 +390,8 @@ def test_two_changes_at_once_undo_nothing_of_each_other_and_encode_nothing_twice
     assert_new(search, {**{key: BEFORE[key] for key in [*BEFORE][1:]}, "a": "slow", "b": "a cat", "c": "quick"})
 
 
-def test_every_setting_arrives(still_encoder, monkeypatch):
-    """In the first search, and in what follows."""
+def test_every_setting_arrives(still_encoder, tmp_path, monkeypatch):
+    """In the first search, in what follows, and in one that is opened."""
     encoded, bars, bar = encoded_texts(monkeypatch), [], hybrid.tqdm
     monkeypatch.setattr(hybrid, "tqdm", lambda **given: bars.append(not given["disable"]) or bar(disable=True))
     settings = {"share": 0.7, "passages": 8, "batch_size": 5, "queries": QUERIES}
@@ -398,7 +399,9 @@ def test_every_setting_arrives(still_encoder, monkeypatch):
     search.add({"a": "a cat"}, show_progress_bar=True)
     search.update({**BEFORE, "b": "two cats"}, show_progress_bar=True)
     search.add({"c": "three cats"})
-    assert bars == [True, True, True, False]
+    search.save(tmp_path / "index.parquet")
+    HybridSearch.open(tmp_path / "index.parquet", still_encoder, batch_size=5).add({"d": "four cats"})
+    assert bars == [True, True, True, False, False]
     assert {given["batch_size"] for *_, given in encoded if "batch_size" in given} == {5}
     assert [role for role, *_ in encoded].count("query") == 1
     assert (search.passages, search._state.rule.share) == (8, 0.7)

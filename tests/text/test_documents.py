@@ -18,7 +18,7 @@ import pytest
 from st_extras.search import HybridSearch
 from st_extras.text import tables
 from st_extras.text.corpus import iterate_sentences, read_sentences, stream_sentences
-from st_extras.text.documents import Document, as_documents, read_documents, read_queries
+from st_extras.text.documents import Document, as_documents, read_documents, read_queries, same_metadata
 from tests.helpers import write
 
 ROWS = [
@@ -50,6 +50,7 @@ def test_a_title_is_part_of_its_document(tmp_path, name):
         Document("c", "", "An account."),
     ]
     assert read_sentences(path) == TEXTS
+    assert read_queries(path) == dict(zip("abc", TEXTS, strict=True))
     assert read_sentences(path, column="title") == ["Cards", "Loans"]
     read = read_documents(path, column="text")
     assert [(one.id, one.title, one.text) for one in read] == [("a", "", "A lost card."), ("c", "", "An account.")]
@@ -136,6 +137,7 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
         (columns_of([{"id": 7, "title": "Cards", "text": "one"}]), [(7, "Cards", "one")]),
         (columns_of([{"id": "7", "text": "one"}]).to_iterable_dataset(), [("7", "", "one")]),
         ({"a": {"title": None, "text": "one"}}, [("a", "", "one")]),
+        ({2**63 - 1: "one", -(2**63) + 1: "two"}, [(2**63 - 1, "", "one"), (-(2**63) + 1, "", "two")]),
         (FRAME.to_dict("records"), [(1, "Cards", "one"), (2, "", "two"), (3, "Loans", "")]),
         ([], []),
     ],
@@ -167,6 +169,18 @@ def test_metadata_holds_scalars_of_python(given, wanted):
     assert [*map(type, document.metadata.values())] == [type(wanted)] * len(document.metadata)
     assert as_documents([document]) == [document] == pickle.loads(pickle.dumps([document]))
     assert hash(document) == hash(Document("a", "", "one"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        *((True, 1, False), (False, 0.0, False), (1, 1.0, True), ("7", 7, False)),
+        *((date(2024, 5, 1), datetime(2024, 5, 1), False), (BERLIN, BERLIN.astimezone(timezone.utc), False)),
+    ],
+)
+def test_metadata_is_the_same_where_values_and_their_kinds_are(one, other, same):
+    assert same_metadata({"field": one}, {"field": other}) is same
+    assert not same_metadata({"field": one}, {"field": one, "more": other})
 
 
 def test_the_second_of_two_equal_hours_stays_the_second():

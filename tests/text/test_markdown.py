@@ -62,6 +62,7 @@ def title_and_text(path):
         ("---\ntitle: 1984\n---\nabout", "1984", "about"),
         ("---\ntitle: Yes\n---\nabout", "Yes", "about"),
         ("---\ntitle: 1.10\n---\nabout", "1.10", "about"),
+        ("---\nTITLE: 1.10\n---\nabout", "1.10", "about"),
         ("---\ntitle: null\n---\n# Cards\nabout", "Cards", "about"),
         ("---\ntitle: ~\n---\n# Cards\nabout", "Cards", "about"),
         ("---\ntitle:\n---\n# Cards\nabout", "Cards", "about"),
@@ -146,6 +147,7 @@ UNREADABLE = {
     "h": "+++\nnumber = " + "1" * 5000 + "\n+++\n",
     "i": "---\na: &a [*a]\nb: [\n  *c]\n---\n",
     "j": '{"\\ud800": "a"}\n',
+    "k": '{"tags": ["a", "\\ud800"]}\n',
 }
 
 
@@ -183,7 +185,7 @@ def test_the_files_whose_front_matter_cannot_be_read_are_counted(tmp_path, caplo
         assert len(read(tmp_path)) == 1 + len(UNREADABLE)
         (message,) = caplog.messages
         assert message.startswith(
-            f"Front matter that could not be read is left out: of 10 files, such as {tmp_path}/a.md ("
+            f"Front matter that could not be read is left out: of 11 files, such as {tmp_path}/a.md ("
         )
         assert message.endswith("line 3: mapping values are not allowed here).")
 
@@ -224,9 +226,10 @@ def test_the_id_of_the_front_matter_is_text_else_the_path_is(tmp_path, id, wante
         ('{"id": 7}', "7"), ('{"id": null}', None), ('{"ID": "e-42"}', "e-42"), ('{"id": [1]}', None),
         ('{"id": {"a": 1}}', None), ('{"id": true}', "true"), ("+++\nid = true\n+++", "true"),
         ("+++\nid = 7\n+++", "7"), ('+++\nid = "007"\n+++', "007"), ("+++\nid = 2020-01-01\n+++", "2020-01-01"),
+        ("---\nID: 1.10\n---", "1.10"),
     ],
 )  # fmt: skip
-def test_the_id_of_json_and_toml_is_text(tmp_path, front, wanted):
+def test_an_id_of_any_kind_of_front_matter_is_text(tmp_path, front, wanted):
     path = write(tmp_path / "a.md", f"{front}\nabout")
     assert read_documents(path)[0].id == (wanted or str(path))
 
