@@ -136,7 +136,6 @@ MODELS: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTra
 }
 TRAINED: dict[str, Callable[[SentenceTransformer, Texts, int, Facts], SentenceTransformer]] = {
     "SimCSE 2e-5, 25 steps": partial(trained, SimCSELoss, 25, 2e-5),
-    "DCLR, no guide, 2e-5, 25 steps": partial(trained, DCLRLoss, 25, 2e-5),
     "DCLR start 0.14, 3e-05, 25 steps": partial(
         trained, partial(DCLRLoss, complementary_model="start", masked_share=0.14), 25, 3e-5
     ),
