@@ -5,8 +5,7 @@ labels, and scores the test texts: 1-NN accuracy, V-measure of k-means, MAP@R, a
 shows what was forgotten, and the label-free score of ``adapt`` compares the embeddings of train texts that nothing was
 fitted on. The labels only score: nothing here chooses by them.
 
-"mpnet" and the two language models ("smollm2-plain", "gemma3-plain") are folders that ``python -m benchmarks encoders
-runs/encoders`` makes.
+"mpnet" and "smollm2-plain", a language model, are folders that ``python -m benchmarks encoders runs/encoders`` makes.
 """
 
 from __future__ import annotations
@@ -155,8 +154,8 @@ def encoder(name: str) -> SentenceTransformer:
         return load_encoder(packaged_minilm(), layers=int(layers), pooling=pooling or "mean", max_seq_length=32)
     if name == "mpnet":
         return load_encoder("runs/encoders/mpnet", max_seq_length=64)
-    if name in ("smollm2-plain", "gemma3-plain"):
-        return load_encoder(f"runs/encoders/{name.removesuffix('-plain')}", max_seq_length=64)
+    if name == "smollm2-plain":
+        return load_encoder("runs/encoders/smollm2", max_seq_length=64)
     if name in PRETRAINED:
         return load_encoder(PRETRAINED[name], pooling="mean", max_seq_length=32)
     return load_encoder(packaged_minilm() if name == "minilm" else DAMAGED.get(name, name), max_seq_length=64)

@@ -94,6 +94,6 @@ def acceptance() -> Sentence:
     return Sentence(
         f"Of {len(found):,} transforms and trainings it accepted {sum(lost)} of the {len(lost)} that lost more than "
         f"half a point by labels, {sum(little)} of the {len(little)} that changed by -0.5 to +2 points, and "
-        f"{sum(much)} of the {len(much)} that gained more.",
+        f"{sum(much):,} of the {len(much):,} that gained more.",
         {},
     )

@@ -22,7 +22,6 @@ SHOWN = {
     "layers3": "its first 3 layers",
     "layers3-cls": "its first 3 layers, [CLS] pooling",
     "smollm2-plain": "SmolLM2-135M-Instruct",
-    "gemma3-plain": "Gemma 3 270M",
 }
 """The encoders."""
 MAX_LOSS, SHARE, ENOUGH, SMALLEST, RAW = 2.0, 1 / 8, 0.75, 30.0, 0.7
@@ -159,5 +158,5 @@ def promise() -> Sentence:
         for domain in sorted({one["domain"] for one in found}):
             low, high = points_per_gain(one for one in found if one["domain"] != domain)
             held += [low <= one <= high for one in ratios(one for one in found if one["domain"] == domain)]
-        parts.append(f"{sum(held)} of {len(held)} from {title} texts")
+        parts.append(f"{sum(held)} of {len(held):,} from {title} texts")
     return Sentence(f"Computed from two domains, the range held in the third for {' and '.join(parts)}.", {})
