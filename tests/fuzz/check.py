@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-SECONDS = 5.0
-"""Of processor time, which a busy machine does not use up."""
+SECONDS = 20.0
+"""Of processor time, which a busy machine does not use up: a slow one needs about 6 for the 260,000 dots of a text, and
+minutes for what grows with their square."""
 REFUSE, ACCEPT, EITHER = "refuse", "accept", "either"
 
 
