@@ -119,21 +119,21 @@ DCLR_PARTS = Table(
 )
 
 _MEAN, _CLS = "mean pooling, first three layers", "[CLS] pooling, the same layers"
-_BY_CLS = {BASE: "adcse_cls/start", "SimCSE": "adcse_cls/simcse", "AdCSE": "adcse_cls/adcse-momentum-head"}
+_HEADS = {
+    BASE: {_MEAN: TRAINED[BASE][LAYERS], _CLS: runs("adcse_cls/start")},
+    "SimCSE": {_MEAN: SIMCSE[LAYERS], _CLS: runs("adcse_cls/simcse")},
+    "AdCSE (paper)": {_MEAN: TRAINED["AdCSE"][LAYERS], _CLS: runs("adcse_cls/adcse-momentum-head")},
+    "AdCSE, no head": {_MEAN: TRAINED["AdCSE, no head"][LAYERS]},
+}
 ADCSE_HEADS = Table(
     "seven sets (seeds)",
-    {
-        "AdCSE (paper)" if label == "AdCSE" else label: {
-            "of": {_MEAN: TRAINED[label][LAYERS], _CLS: runs(_BY_CLS.get(label, ""))}
-        }
-        for label in (BASE, "SimCSE", "AdCSE", "AdCSE, no head")
-    },
+    {label: {"of": by_pooling} for label, by_pooling in _HEADS.items()},
     [
         column
-        for name, simcse in ((_MEAN, SIMCSE[LAYERS]), (_CLS, runs(_BY_CLS["SimCSE"])))
+        for pooling, simcse in _HEADS["SimCSE"].items()
         for column in (
-            (name, {"which": name, "metric": "average", "show": counted}),
-            ("minus SimCSE", {"which": name, "metric": "average", "show": gain, "minus": simcse}),
+            (pooling, {"which": pooling, "metric": "average", "show": counted}),
+            ("minus SimCSE", {"which": pooling, "metric": "average", "show": gain, "minus": simcse}),
         )
     ],
 )
