@@ -72,6 +72,44 @@ def test_neither_scale_nor_order_matters_and_half_precision_is_computed_in_float
     assert measure(x.to(torch.bfloat16)) == pytest.approx(measure(x.to(torch.bfloat16).double()), abs=1e-4)
 
 
+def test_a_collapsed_and_an_even_space_have_the_ends_of_each_measure():
+    same, even = draw(1, 4).repeat(6, 1), torch.cat([torch.eye(4), -torch.eye(4)])
+    collapsed = [
+        measure(same) for measure in (uniformity, mean_cosine, iso_score, effective_rank, top_eigenvalue_share)
+    ]
+    assert collapsed == pytest.approx([0, 1, 0, 1, 1], abs=1e-9)
+    assert [iso_score(even), effective_rank(even), top_eigenvalue_share(even)] == pytest.approx([1, 4, 0.25])
+    assert (partition_ratio(even), alignment(even, even), alignment(even, -even)) == pytest.approx((1, 0, 4))
+    assert partition_ratio(same) == pytest.approx(math.exp(-2))
+
+
+@pytest.mark.parametrize(
+    "measure", [*MEASURES, lambda x: alignment(x, draw(*x.shape)), lambda x: alignment(draw(4, 3), x)]
+)
+def test_what_has_no_measure_is_refused(measure):
+    rows = draw(4, 3)
+    for value in (0, math.nan):
+        rows[2] = value
+        with pytest.raises(ValueError, match=r"^[xy] must .*row 2"):
+            measure(rows)
+
+
+def test_too_few_rows_and_sides_of_different_shape_are_refused():
+    for measure in (uniformity, mean_cosine, iso_score):
+        with pytest.raises(ValueError, match=r"^x must be \(N, D\) with N >= 2"):
+            measure(draw(1, 3))
+    with pytest.raises(ValueError, match=r"^x must have D >= 2"):
+        iso_score(draw(4, 1))
+    with pytest.raises(ValueError, match=r"^x and y must have the same shape, got \(4, 3\) and \(1, 3\)\.$"):
+        alignment(draw(4, 3), draw(1, 3))
+    for given, named in (
+        ((["a", "a"],), "sentences must hold at least 2 distinct"), ((["a"],), "sentences must hold at least 2 sent"),
+        ((["a", "b"], []), "positives must hold at least one"), ((["a", "b"], ["ab"]), "positives must hold pairs"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{named}"):
+            GeometryEvaluator(*given)
+
+
 def test_the_evaluator_measures_what_the_functions_measure(encoder):
     metrics = GeometryEvaluator([*SENTENCES, SENTENCES[0]], POSITIVES)(encoder)  # a repeat counts once
     embeddings = encoder.encode(SENTENCES, convert_to_tensor=True)

@@ -9,11 +9,13 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from st_extras import correlation
+from st_extras.correlation import cosines_of_pairs, spearman, spearman_of_pairs
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, sts_evaluator
 from st_extras.evaluation.paired import compare_sts
 from tests.evaluation.test_sts_data import HEADER, ROWS
 from tests.fixtures import SENTENCES
-from tests.helpers import cosine, write
+from tests.helpers import cosine, draw, write
 
 
 def pairs(name: str = "stsb_dev", count: int = 8, seed: int = 0) -> STSDataset:
@@ -29,6 +31,37 @@ def pairs(name: str = "stsb_dev", count: int = 8, seed: int = 0) -> STSDataset:
 def cosines(model, data: STSDataset) -> list[float]:
     first, second = model.encode(data.sentences1), model.encode(data.sentences2)
     return [cosine(a, b) for a, b in zip(first, second, strict=True)]
+
+
+class TestCorrelation:
+    @pytest.mark.parametrize("block", [4, 18, 2**20])
+    def test_cosines_of_pairs_are_those_of_a_loop_in_any_block(self, monkeypatch, block):
+        monkeypatch.setattr(correlation, "_BLOCK", block)
+        first, second = draw(10, 6), draw(10, 6, seed=1)
+        first[2], second[5] = 0, first[5]
+        found = cosines_of_pairs(first, second)
+        expected = [0.0 if row == 2 else cosine(a, b) for row, (a, b) in enumerate(zip(first, second, strict=True))]
+        assert found.tolist() == pytest.approx(expected, abs=1e-12)
+        assert found[5] == 1.0
+        assert cosines_of_pairs(second, first).tolist() == found.tolist()
+        assert cosines_of_pairs(first[:0], second[:0]).shape == (0,)
+        scores = [float(row % 4) for row in range(10)]
+        points = 100 * spearmanr(expected, scores).statistic
+        assert spearman_of_pairs(torch.cat([first, second]), scores) == pytest.approx(points)
+
+    def test_several_rows_of_cosines_have_a_correlation_each(self):
+        """Of unlike spread; one whose cosines lie within 1e-9 of each other has none."""
+        scores = [3.0, 1, 4, 1, 5, 9, 2, 6]
+        rows = draw(2, 2, 8).numpy() * [[[0.1], [0.9]], [[1e-3], [1]]]
+        rows[0, 1] = 0.5 + 0.9e-9 * np.linspace(0, 1, 8)
+        rows[1, 1] = 0.5 + 1.2e-9 * np.linspace(0, 1, 8)
+        expected = [[spearmanr(row, scores).statistic for row in pair] for pair in rows]
+        expected[0][1] = math.nan
+        np.testing.assert_allclose(spearman(rows, scores), expected)
+        assert math.isnan(spearman(rows[0, 0], [2.0] * 8))
+        sides = draw(2, 3, 8, seed=1).numpy() * [[1], [10], [100]]
+        pearson = [np.corrcoef(left, right)[0, 1] for left, right in zip(*sides, strict=True)]
+        np.testing.assert_allclose(correlation.correlation(*sides), pearson)
 
 
 class TestEvaluator:
@@ -75,6 +108,8 @@ class TestEvaluator:
         subsets = sts_evaluator("one", one, setting="wmean", batch_size=7)
         assert (subsets.get_config_dict()["setting"], subsets.batch_size) == ("wmean", 7)
         assert STSEvaluator([pairs()], setting="wmean", name="x").csv_file == "sts_evaluation_x_wmean_results.csv"
+        assert STSEvaluator([pairs()], setting="wmean", write_csv=False).csv_file is None
+        assert len(sts_evaluator(iter(["stsb_dev", "sts12"]), tmp_path).datasets) == 2
         assert sts_evaluator("mine", file).primary_metric == "mine_spearman_cosine"
         with pytest.raises(ValueError, match=r"^names must be one name"):
             sts_evaluator(source=file)

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from st_extras.evaluation import STSDataset, STSEvaluator, development_and_test, load_sts
+from st_extras.evaluation import STSDataset, STSEvaluator, development_and_test, load_sts, sts_evaluator
 from st_extras.samples import graded_pairs
 from tests.helpers import write
 
@@ -36,8 +36,10 @@ def test_of_a_file_with_several_splits_one_is_read(tmp_path):
     for name, split in (("stsb_dev", "dev"), ("stsb", "test"), ("my_train", "train"), ("mine_test", "test")):
         data = load_sts(name, file)
         assert (data.sentences1, data.scores) == ([f"a {split}"] * 2, [0.0, 1.0])
-    with pytest.raises(ValueError, match="holds the splits dev, test, train"):
+    with pytest.raises(ValueError, match=r"holds the splits dev, test, train: .* such as stsbenchmark_dev, got 'mine'"):
         load_sts("mine", file)
+    one = write(tmp_path / "one.tsv", "split\t" + HEADER + "".join(rows[::3]))
+    assert load_sts("mine", one).sentences1 == ["a train"] * 2, "there is no other split"
 
 
 def test_columns_in_any_order(tmp_path):
@@ -45,6 +47,8 @@ def test_columns_in_any_order(tmp_path):
         "mine", write(tmp_path / "pairs.CSV", 'sentence1,note,score,sentence2\na cat,x,4.5,"a, b"\nc,y,1,d\n')
     )
     assert (data.scores, data.subsets) == ([4.5, 1.0], ["all", "all"])
+    some = load_sts("mine", write(tmp_path / "some.tsv", HEADER + "x\t1\ta\tb\n\t2\ta\tc\n"))
+    assert some.subsets == ["x", "all"]
     assert (data.sentences1, data.sentences2) == (["a cat", "c"], ["a, b", "d"])
 
 
@@ -74,28 +78,49 @@ def test_what_is_wrong_is_named(tmp_path, content, named):
     write(tmp_path / "sts12.tsv", content)
     with pytest.raises(ValueError, match=named):
         load_sts("sts12", tmp_path)
-    for name, source in (("sts13", tmp_path), ("", tmp_path / "sts12.tsv"), ("sts12", tmp_path / "none")):
-        with pytest.raises(ValueError, match=r"sts13|name must|none"):
+    for name, source, named in (
+        ("sts13", tmp_path, "sts13"), ("", tmp_path / "sts12.tsv", "^name must be that of a set"),
+        ("mine", tmp_path, "^name must be one of sts12, .*, got 'mine'"), (12, tmp_path, "^name must be a str"),
+        ("sts12", tmp_path / "none", "^The STS source must be .*none"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=named):
             load_sts(name, source)
 
 
+@pytest.mark.parametrize("column", ["sentence1", "sentence2"])
+def test_a_sentence_that_is_no_text_is_named(tmp_path, column):
+    rows = [{"score": 1, "sentence1": "a", "sentence2": "b"}, {"score": 2, "sentence1": "c", "sentence2": "d"}]
+    rows[1][column] = 7
+    file = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2.* got 7"):
+        load_sts("mine", file)
+
+
 def test_what_the_hub_does_not_give():
-    with pytest.raises(ValueError, match="go online"):
-        load_sts("sts12")
+    for load in (load_sts, sts_evaluator, lambda names: sts_evaluator([names, "sts13"])):
+        with pytest.raises(ValueError, match=r"^mteb/sts12-sts could not be read .*go online"):
+            load("sts12")
+    with pytest.raises(ValueError, match=r"^mteb/sts12-sts could not"):
+        sts_evaluator()
     with pytest.raises(ValueError, match="9,927 rows"):
         load_sts("sickr", "hub")
 
 
 @pytest.mark.parametrize(
     ("name", "repository", "split"),
-    [("sts16", "sts16", "test"), ("stsb", "stsbenchmark", "test"), ("stsb_dev", "stsbenchmark", "validation")],
+    [
+        ("sts16", "sts16", "test"),
+        ("stsb", "stsbenchmark", "test"),
+        ("stsb_dev", "stsbenchmark", "validation"),
+        ("STS-B train", "stsbenchmark", "train"),
+    ],
 )
 def test_repository_and_split_of_the_hub(monkeypatch, name, repository, split):
-    calls = []
+    calls, scores = [], [1, 2.5]
 
     def load_dataset(*names, **options):
         calls.append((names, options))
-        return [{"score": s, "sentence1": f"a{s}", "sentence2": f"b{s}"} for s in (1, 2.5)]
+        return [{"score": s, "sentence1": f"a{s}", "sentence2": f"b{s}"} for s in scores]
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     data = load_sts(name, "hub")
@@ -103,6 +128,9 @@ def test_repository_and_split_of_the_hub(monkeypatch, name, repository, split):
     assert (data.scores, data.sentences1, data.sentences2) == ([1.0, 2.5], ["a1", "a2.5"], ["b1", "b2.5"])
     with pytest.raises(ValueError, match="wmean"):
         STSEvaluator([data], setting="wmean")
+    scores[1] = "high"
+    with pytest.raises(ValueError, match=rf"^mteb/{repository}-sts, row 1: a score must"):
+        load_sts(name, "hub")
 
 
 COUNTS = {
@@ -121,6 +149,7 @@ def pairs_of(data: STSDataset) -> list[tuple[str, str, float]]:
 
 
 def test_the_sample_pairs_are_halved_and_no_pair_is_on_both_sides():
+    assert development_and_test() == development_and_test("")
     development, test = development_and_test("")
     assert (development.name, test.name) == ("sample_dev", "sample_test")
     assert len(development) == len(test) == len(development.subsets) == len(test.subsets) == 150

@@ -71,6 +71,18 @@ def test_as_many_pairs_lie_above_the_moved_threshold(asked):
         assert (found.after, found.above) == (None, above)
     with pytest.raises(ValueError, match=r"^threshold must be"):
         moved_threshold(1.1, before, after)
+    nearly = 1 + 1e-6 * after  # cosines that no seven decimals tell apart
+    found = moved_threshold(
+        0.2, before, nearly, queries=queries and (queries[0], 1 + 1e-6 * queries[1]), related=related
+    )
+    cosines = sorted_pairs(nearly, queries and 1 + 1e-6 * queries[1], related)[0]
+    assert int((cosines > found.after).sum()) == found.above
+
+
+def test_too_few_texts_or_queries_have_no_cosines():
+    for rows, queries, named in ((39, None, "x"), (39, 40, "x"), (40, 39, "queries")):
+        with pytest.raises(ValueError, match=rf"^{named} must be \(N, D\) with N >= 40, got the shape \(39, 6\)"):
+            unrelated_cosines(draw(rows, 6), queries=None if queries is None else draw(queries, 6))
 
 
 def test_rare_pairs_and_an_interval_of_cosines():
