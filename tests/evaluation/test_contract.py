@@ -50,7 +50,8 @@ FILES = {
 
 @pytest.mark.parametrize("make", EVALUATORS.values(), ids=EVALUATORS)
 def test_a_wrong_option_is_named(make):
-    wrong = [("batch_size", 0), ("batch_size", True), ("write_csv", "False"), ("show_progress_bar", 0), ("name", "a/b")]
+    wrong = [("batch_size", 0), ("batch_size", True), ("write_csv", "False"), ("show_progress_bar", 0)]
+    wrong += [("name", name) for name in ("a/b", "a\\b", "a\0", ".", "..", None, 3)]
     for option, value in wrong:
         with pytest.raises(ValueError, match=rf"^{option} must"):
             make(**{option: value})
@@ -81,6 +82,17 @@ def test_batches_csv_and_names(encoder, kind, tmp_path):
     assert {f"dev_{name}": float(value) for name, value in row.items()} == metrics
     make(write_csv=False)(encoder, str(tmp_path / "none"))
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("make", EVALUATORS.values(), ids=EVALUATORS)
+def test_options_of_encoding_and_of_the_file_reach_what_they_are_for(encoder, make, tmp_path, capfd):
+    for shown in (True, False, None):
+        options = {} if shown is None else {"show_progress_bar": shown, "write_csv": shown}
+        with count_rows(encoder) as passes:
+            make(batch_size=2, name="dev", **options)(encoder, str(tmp_path / f"{shown}"))
+        assert max(passes) == 2
+        assert ("Batches" in capfd.readouterr().err) == (shown is True)
+        assert len(list(tmp_path.glob(f"{shown}/*_dev*results.csv"))) == (shown is not False)
 
 
 @pytest.mark.parametrize("name", OWN)

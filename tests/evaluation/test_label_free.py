@@ -59,7 +59,8 @@ def measured(texts: list[str], base: Tensor, after: Tensor) -> list[list[float]]
 
 
 def test_the_measures_their_sum_and_the_interval_are_those_of_plain_loops():
-    after, texts = BASE @ draw(12, 12, seed=5) + 0.1, [*TEXTS[:-1], "xyzzy"]  # which shares its words with none
+    """One text shares its words with none, two share theirs with one."""
+    after, texts = BASE @ draw(12, 12, seed=5) + 0.1, [*TEXTS[:-3], "xyzzy", "plugh qqqq", "plugh vvvv"]
     score = LabelFreeComparison(texts, BASE, seed=3).compare(after)
     changes = np.array(measured(texts, BASE, after)) - np.array(measured(texts, BASE, BASE))
     confirmed, word_overlap, coherence = changes.mean(axis=0)
@@ -132,6 +133,14 @@ def test_what_cannot_be_compared():
     for folds, named in ((2, "the number of texts must"), (0, "folds must"), (1.5, "folds must"), (True, "folds must")):
         with pytest.raises(ValueError, match=rf"^{named}"):
             LabelFreeComparison(TEXTS, BASE, folds=folds)
+    with pytest.raises(ValueError, match=r"^seed must"):
+        LabelFreeComparison(TEXTS, BASE, seed=0.5)
     comparison = LabelFreeComparison(TEXTS, BASE)
-    with pytest.raises(ValueError, match=r"^embeddings"):
-        comparison.compare(BASE[1:])
+    zero = BASE.clone()
+    zero[4] = 0
+    for embeddings in (BASE[1:], zero, BASE * float("inf")):
+        with pytest.raises(ValueError, match=r"^embeddings must"):
+            comparison.compare(embeddings)
+    after = BASE + 0.5 * draw(N, 12, seed=7)
+    assert LabelFreeComparison(TEXTS, BASE, folds=1, seed=0).compare(after) == comparison.compare(after)
+    assert LabelFreeComparison(TEXTS, BASE, seed=-3).compare(after) != comparison.compare(after)

@@ -1,12 +1,14 @@
 """The metrics as loops, blocks, clusters, and refusals; tests/test_references.py has more kinds of embeddings."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from sklearn.cluster import KMeans
+from sklearn.metrics import v_measure_score
 from torch import Tensor
 
 from st_extras import functional
@@ -89,6 +91,32 @@ def test_clusters_are_scikit_learns():
     assert found.tolist() == expected.tolist()
 
 
+def test_the_v_measure_is_that_of_scikit_learn_whatever_is_missing():
+    """As in a sample of texts, which need not have each label nor each cluster."""
+    random = np.random.default_rng(0)
+    for kinds, groups in ((3, 5), (5, 3), (4, 1), (1, 4), (1, 1)):
+        a, b = 2 * random.integers(0, kinds, 40), 1 + 3 * random.integers(0, groups, 40)
+        assert v_measure(a, b) == pytest.approx(v_measure_score(a, b), abs=1e-12)
+    assert v_measure(np.zeros(4, int), np.zeros(4, int)) == 1.0
+    assert v_measure(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])) == 0.0
+
+
+def test_a_collapsed_encoder_scores_0_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = label_scores(torch.ones(6, 3), list("aabbcc"))
+    assert scores == dict.fromkeys(scores, 0.0)
+
+
+def test_fewer_texts_than_neighbours_that_vote():
+    x, labels = draw(5, 3, seed=2), torch.tensor([0, 1, 0, 1, 0])
+    expected = loop_of_neighbors(torch.nn.functional.normalize(x), labels.tolist())
+    scores = label_scores(x, labels)
+    assert {name: scores[name] for name in expected} == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"^embeddings must be \(N, D\) with N >= 2"):
+        label_scores(x[:1], ["a"])
+
+
 X, LABELS = smooth(7, count=100)
 
 
@@ -105,9 +133,15 @@ def test_the_default_metrics():
     assert list(scores) == list(expected)
 
 
-@pytest.mark.parametrize("labels", [LABELS[:3], ["a"] * 100, range(100)])
-def test_what_is_refused(labels):
-    with pytest.raises(ValueError, match=r"^labels must h"):
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (LABELS[:3], "have one label for each row, got 3 for 100."), (["a"] * 100, "hold at least two different"),
+        (range(100), "hold a label twice"), ([*range(99), 1, 2], "have one label for each row, got 101 for 100."),
+    ],
+)  # fmt: skip
+def test_what_is_refused(labels, message):
+    with pytest.raises(ValueError, match=rf"^labels must {message}"):
         label_scores(X, labels)
 
 
@@ -122,3 +156,4 @@ def test_labels_of_any_kind_become_text_and_equal_ones_get_equal_numbers():
         with pytest.raises(ValueError, match=r"^labels must be a list"):
             check_labels("labels", labels, 2)
     assert label_numbers(["b", "a", "a\0", "b"]).tolist() == [2, 0, 1, 2]
+    assert label_numbers("gfedcba").tolist() == [6, 5, 4, 3, 2, 1, 0]

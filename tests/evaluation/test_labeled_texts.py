@@ -51,10 +51,33 @@ def test_labelled_texts_are_not_fitted_on(caplog):
     texts = ["one  two", "three", "four", "one two", "five"]
     assert without_labeled(texts, ["one two", "six"]) == ["three", "four", "five"]
     assert "2 of 5" in caplog.text
+    assert without_labeled(texts[:4], ["one two"]) == ["three", "four"], "half of them may"
     assert without_labeled(texts, ["six"]) == texts
-    assert len(caplog.messages) == 1
+    assert len(caplog.messages) == 2
     with pytest.raises(ValueError, match="3 of 5"):
         without_labeled(texts, ["one two", "three"])
+
+
+def test_a_file_that_is_not_there_and_cells_of_another_kind_are_named(tmp_path):
+    for path in (tmp_path / "none.tsv", tmp_path):
+        with pytest.raises(ValueError, match=rf"^There is no file of labelled texts '{path}'\.$"):
+            load_labeled_texts(path)
+    for row, named in (
+        ('{"text": 3, "label": "a"}', "got 3"),
+        ('{"text": "a", "label": 1.5}', "a label must be a str"),
+    ):
+        file = write(tmp_path / "a.jsonl", f'{{"text": "b", "label": "a"}}\n{row}\n')
+        with pytest.raises(ValueError, match=rf"a\.jsonl, line 2.* {named}"):
+            load_labeled_texts(file)
+
+
+def test_the_texts_of_an_evaluator_have_their_labels():
+    for texts, labels, named in (
+        (["a", 3], ["x", "x"], "texts, row 1"), (["a"], ["x"], "texts must hold at least 2"),
+        (["a", "b", "c"], ["x", "x"], "labels must have one label for each row"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"^{named}"):
+            LabeledTextEvaluator(texts, labels)
 
 
 def test_a_pipe_is_there_and_no_table(tmp_path):

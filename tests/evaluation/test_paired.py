@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import v_measure_score
 
 from st_extras.evaluation import LabeledTextEvaluator, STSDataset, STSEvaluator, paired
-from st_extras.evaluation.label_metrics import label_numbers
+from st_extras.evaluation.label_metrics import average_precisions, clusters, knn_hits, label_numbers
 from tests.fixtures import SENTENCES
 
 
@@ -40,6 +41,17 @@ def test_sts(two, setting, name):
     score = paired._sts_score(evaluator, evaluator.similarities(two[0][1]))
     twice = [np.repeat(np.arange(len(one)), 2) for one in evaluator.datasets]  # which changes no correlation
     assert score(twice) == pytest.approx(expected["one"][f"{prefix}average_spearman_cosine"])
+    drawn = [np.array([0, 1, 2, 0, 4, 3]), np.array([1, 2, 6, 6, 8, 9, 5, 3, 7, 7])]  # one pair of y; several
+    correlations = []
+    for data, cosines, rows in zip(evaluator.datasets, evaluator.similarities(two[0][1]), drawn, strict=True):
+        parts, sizes = [], []
+        for part, (of_cosines, of_scores) in zip(evaluator.parts(data), evaluator.ranks(data, cosines), strict=True):
+            here = [part.tolist().index(row) for row in rows if row in part]
+            if len({*here}) > 1:  # one pair has no correlation
+                parts.append(np.corrcoef(of_cosines[here], of_scores[here])[0, 1])
+                sizes.append(len(here))
+        correlations.append(np.average(parts, weights=sizes))
+    assert score(drawn) == pytest.approx(np.mean(correlations))
 
 
 TEXTS = [f"{text} {more}" for text in SENTENCES for more in ("a", "b", "c")]
@@ -59,6 +71,16 @@ def test_labelled_texts(two):
         assert low <= difference <= high
         of_all = paired._label_score(label_numbers(LABELS), evaluator.unit_rows(encoder))([np.arange(len(TEXTS))])
         assert of_all == pytest.approx(metrics["mean"])
+    numbers, unit, rows = (
+        label_numbers(LABELS),
+        evaluator.unit_rows(two[0][1]),
+        np.random.default_rng(0).integers(8, 24, 24),
+    )
+    in_clusters = [v_measure_score(numbers[rows], clusters(unit, numbers, seed)[rows]) for seed in (0, 1, 2)]
+    nearest = knn_hits(unit, numbers, [1])[0][rows].double().mean()
+    precision = average_precisions(unit, numbers)[rows].nanmean()
+    expected = (float(nearest) + np.mean(in_clusters) + float(precision)) / 3
+    assert paired._label_score(numbers, unit)([rows]) == pytest.approx(expected)
 
 
 def test_the_interval_is_that_of_resampled_texts():

@@ -42,12 +42,13 @@ def test_a_report_is_a_row_a_model_card_entry_and_a_log_line(encoder, tmp_path, 
     assert rows(tmp_path / "new" / "toy_dev_results.csv") == expected
     assert "Toy at epoch 0.5, step 7: dev_accuracy 0.2500, dev_loss 1.0000" in caplog.text
     assert list(encoder.model_card_data.eval_results_dict.items()) == [(dev, metrics)]
+    assert encoder.model_card_data.training_logs == [{"Epoch": 0, "Step": 7, "dev_accuracy": 0.25}]
 
 
 def test_a_second_report_is_a_second_row(encoder, tmp_path):
-    for value in (1.0, 3.0):
-        Toy({"a": value})(encoder, str(tmp_path), 0, 1)
-    assert rows(tmp_path / "toy_results.csv") == [["epoch", "steps", "a"], ["0", "1", "1.0"], ["0", "1", "3.0"]]
+    for value, when in ((1.0, (0, 1)), (3.0, ())):
+        Toy({"a": value})(encoder, str(tmp_path), *when)
+    assert rows(tmp_path / "toy_results.csv") == [["epoch", "steps", "a"], ["0", "1", "1.0"], ["-1", "-1", "3.0"]]
 
 
 def test_a_path_that_cannot_be_written_is_named_and_the_metrics_are_logged(encoder, tmp_path, caplog):
@@ -64,6 +65,9 @@ def test_sentences_are_strings_or_a_column(sentences):
     for wrong in ("a cat", ["a", None], ["a"], {"train": sentences}):
         with pytest.raises(ValueError, match=r"^texts"):
             check_sentences("texts", wrong, at_least=2)
+    for least, message in ((1, "at least 1 sentence, got 0"), (2, "at least 2 sentences, got 0")):
+        with pytest.raises(ValueError, match=rf"^texts must hold {message}\.$"):
+            check_sentences("texts", [], at_least=least)
 
 
 def test_embeddings_are_scaled_or_refused():
@@ -74,6 +78,12 @@ def test_embeddings_are_scaled_or_refused():
     for wrong in (torch.ones(3), 3.5, [[math.inf, 1.0]], [[1.0, 1.0], [0.0, 0.0]]):
         with pytest.raises(ValueError, match=r"^x must"):
             check_embeddings("x", wrong)
+    with pytest.raises(
+        ValueError, match=r"^x must have a direction in each row, got a row of length zero \(row 1\)\.$"
+    ):
+        check_embeddings("x", [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    with pytest.raises(ValueError, match=r"^x must be \(N, D\) with N >= 3"):
+        check_embeddings("x", [[1.0], [1.0]], at_least=3)
 
 
 def test_one_value_has_no_interval():
@@ -81,3 +91,10 @@ def test_one_value_has_no_interval():
     assert all(map(math.isnan, bootstrap_interval(np.array([0.63]))))
     low, high = bootstrap_interval(np.array([0.6, 0.7]))
     assert low < high
+
+
+def test_the_interval_has_as_many_samples_and_the_seed_that_are_asked_for():
+    values = np.linspace(0, 1, 30) ** 2
+    ends = {bootstrap_interval(values, *given) for given in ((), (500,), (1000, 1), (1000, -1))}
+    assert len(ends) == 4
+    assert bootstrap_interval(values) == bootstrap_interval(values, 1000, 0)
