@@ -1,7 +1,9 @@
 """Search: metrics against plain loops, prompts, routes, BM25 beside."""
 
 import math
+import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,16 +133,25 @@ def test_several_encoders_beside_bm25(encoder, make_encoder, monkeypatch):
     scores["BM25"] = bm25
     expected = {name: loop(by_id(np.asarray(values))) for name, values in scores.items()}
     monkeypatch.setattr("st_extras.functional._SCORES", 3 * len(DOCUMENTS))
-    found = compare_retrieval(SEARCH, models.items()).rows
+    compared = compare_retrieval(SEARCH, models.items())
+    found = compared.rows
     assert list(found) == list(scores)
     for name, (metrics, per_query) in expected.items():
         change = np.array(per_query) - np.array(expected["a"][1])
         low, high = bootstrap_interval(change)
         interval = {"difference": change.mean(), "low": low, "high": high}
         assert found[name] == pytest.approx(metrics | interval, abs=1e-5), name
+        reciprocal = [1 / rank if rank is not None and rank <= 10 else 0 for rank in compared.ranks[name]]
+        assert np.mean(reciprocal) == pytest.approx(metrics["mrr@10"]), "each row has its own ranks"
+        assert None in compared.ranks[name] or max(compared.ranks[name]) > 10
+    assert compared.queries == [QUERIES[key] for key in RELEVANT]
     assert found["BM25"]["low"] < found["BM25"]["difference"] < found["BM25"]["high"]
-    with pytest.raises(ValueError, match=r"^models must"):
-        compare_retrieval(SEARCH, [("a", encoder)] * 2)
+    for names in (("a", "a"), ("a", "a + BM25"), ("a", "a and BM25, RRF"), ("BM25",)):
+        with pytest.raises(ValueError, match=rf"^models must .*, got '{re.escape(names[-1])}' again"):
+            compare_retrieval(SEARCH, [(name, encoder) for name in names])
+    encoder.similarity_fn_name = "euclidean"
+    with pytest.raises(ValueError, match=r"^model\.similarity_fn_name must"):
+        compare_retrieval(SEARCH, [("a", encoder)])
 
 
 def test_any_row_is_the_baseline(encoder, make_encoder):
@@ -314,10 +325,50 @@ def test_the_models_own_similarity_is_used(encoder):
     assert compare_retrieval(SEARCH, [("", encoder)]).rows[""]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
 
 
+@pytest.mark.parametrize("entrance", ["evaluator", "comparison", "new index", "index"])
+def test_every_option_reaches_what_it_is_for(encoder, tmp_path, capfd, entrance):
+    """Whichever entrance takes it; the dimensions of an index are the encoder's, and its documents are not encoded."""
+    index = tmp_path / "index.parquet" if "index" in entrance else None
+
+    def run(model: SentenceTransformer, **options: Any) -> float:
+        if entrance == "evaluator":
+            return RetrievalEvaluator(SEARCH, **options)(model)["cosine_ndcg@10"]
+        return compare_retrieval(SEARCH, [("a", model)], index=index, **options).rows["a"]["ndcg@10"]
+
+    if entrance == "index":
+        run(encoder)
+    for shown in (True, False):
+        if entrance == "new index":
+            index.unlink(missing_ok=True)
+        with count_rows(encoder) as passes:
+            whole = run(encoder, batch_size=3, show_progress_bar=shown)
+        assert max(passes) == 3
+        assert ("%" in capfd.readouterr().err) == (shown and entrance != "index")
+    if index is None:
+        cut = run(encoder, truncate_dim=4)
+        encoder.truncate_dim = 4
+        assert cut == pytest.approx(run(encoder)) != pytest.approx(whole)
+
+
+def test_the_evaluator_takes_the_options_of_sentence_transformers(encoder):
+    encoder.prompts = PROMPTS
+    expected = RetrievalEvaluator(SEARCH)(encoder)
+    encoder.prompts = {"q": "he ", "d": "she "}
+    assert RetrievalEvaluator(SEARCH, query_prompt_name="q", corpus_prompt_name="d")(encoder) == pytest.approx(expected)
+    assert "cosine_ndcg@5" in RetrievalEvaluator(SEARCH, ndcg_at_k=[5, 10])(encoder)
+    with count_rows(encoder) as passes:
+        RetrievalEvaluator(replace(SEARCH, documents={**DOCUMENTS, "again": DOCUMENTS["d0"]}))(encoder)
+    assert sum(passes) == len({*DOCUMENTS.values()}) + len(RELEVANT), "equal ones are encoded once"
+
+
 def test_settings_of_another_kind_are_named():
+    with pytest.raises(ValueError, match=r"^task must be a RetrievalTask"):
+        RetrievalEvaluator(SEARCH.queries)
     for options, named in (
         ({"ndcg_at_k": [5]}, "options"), ({"query_prompt": 3}, "query_prompt"),
-        ({"document_prompt": 3}, "document_prompt"),
+        ({"document_prompt": 3}, "document_prompt"), ({"batch_size": 0}, "batch_size"),
+        ({"language": "xx"}, "language"), ({"show_progress_bar": 1}, "show_progress_bar"),
+        ({"passages": 3}, "passages"), ({"name": "a"}, "options"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=rf"^{named}"):
             compare_retrieval(SEARCH, [], **options)
@@ -326,28 +377,37 @@ def test_settings_of_another_kind_are_named():
 # --- a query's own document ---
 
 OWN = RetrievalTask(
-    {"a": "a cat sat", "b": "the dog ran", "1": "two birds sing"},
-    {"a": "a  cat sat", "b": "the dog ran", "1": "another text", "x": "a cat", "y": "dog", "z": "birds"},
+    {"a": "a cat sat", "b": "the dog ran", "1": "two birds sing", "c": "the rain"},
+    {
+        "c": "the rain",
+        "a": "a  cat sat",
+        "b": "the dog ran",
+        "1": "another text",
+        "x": "a cat",
+        "y": "dog",
+        "z": "birds",
+    },
     {"a": {"x": 1.0}, "b": {"b": 1.0, "y": 1.0}, "1": {"z": 1.0}},
 )
-"""Of a, its own document; of b, one that is judged relevant; of 1, another that has the same number."""
+"""Of a, its own document; of b, one that is judged relevant; of 1, another of the same number; c is not judged."""
 
 
 def test_a_document_is_a_querys_own_by_its_id_and_text():
-    assert OWN.own_documents() == {"a"}
-    assert replace(OWN, documents=OWN.documents | {"a": "Title a cat sat"}).own_documents() == {"a"}
+    assert OWN.own_documents() == {"a", "c"}
+    assert replace(OWN, documents=OWN.documents | {"a": "Title a cat sat"}).own_documents() == {"a", "c"}
 
 
 def test_a_querys_own_document_is_no_hit(encoder, caplog):
     evaluator = RetrievalEvaluator(OWN)
     (message,) = caplog.messages
     assert "1 of 3" in message
+    assert evaluator.own_documents == {"a"}
     found = evaluator(encoder)
     scores = encoder.similarity(
         encoder.encode(list(OWN.queries.values())), encoder.encode(list(OWN.documents.values()))
     )
     expected = []
-    for query, row in zip(OWN.queries, scores.tolist(), strict=True):
+    for query, row in zip(OWN.relevant, scores.tolist(), strict=False):
         ranked = sorted(zip(row, OWN.documents, strict=True), key=lambda hit: (-hit[0], hit[1]))
         listed = [key for _, key in ranked if (query, key) != ("a", "a")]
         expected.append(next(1 / rank for rank, key in enumerate(listed, 1) if key in OWN.relevant[query]))
@@ -373,3 +433,4 @@ def test_the_score_matrix_stays_small():
     queries = {f"q{number}": f"query {number}" for number in range(4000)}
     task = RetrievalTask(queries, {"d": "a cat"}, {name: {"d": 1.0} for name in queries})
     assert RetrievalEvaluator(task).corpus_chunk_size == 2**27 // 4000
+    assert RetrievalEvaluator(SEARCH).corpus_chunk_size == 50_000

@@ -52,8 +52,17 @@ def test_a_split_is_chosen_by_its_name(tmp_path):
     assert load_retrieval(tmp_path) == TASK == load_retrieval(tmp_path, "dev")
     fill(tmp_path, {"qrels/train.tsv": "query-id\tcorpus-id\nq3\t7\n"})
     assert load_retrieval(tmp_path, split="train").relevant == {"q3": {"7": 1.0}}
-    with pytest.raises(ValueError, match="got dev, train: name one of these as split"):
-        load_retrieval(tmp_path)
+    for split, wanted in ((None, "test"), ("other", "other")):
+        told = rf"must hold the judgements qrels/{wanted}\.tsv .*got dev, train: name one of these as split\.$"
+        with pytest.raises(ValueError, match=told):
+            load_retrieval(tmp_path, split)
+    with pytest.raises(ValueError, match=r"^split must be a str or None"):
+        load_retrieval(tmp_path, split=3)
+    fill(tmp_path, {"qrels/test.tsv": QRELS})
+    assert load_retrieval(tmp_path) == TASK
+    for folder in ("", tmp_path / "none", tmp_path / "corpus.jsonl"):
+        with pytest.raises(ValueError, match=r"^There is no folder of a search collection "):
+            load_retrieval(folder)
 
 
 def test_judged_documents_stand_in_several_places(tmp_path):
@@ -118,6 +127,7 @@ def test_judged_queries_are_one_table(tmp_path, name, text):
         ("query\tid\tgrade\na\td1\thigh\n", r"j\.tsv, line 2: a grade must"),
         ("query\tid\tgrade\na\td1\t1\na\td1\t2\n", r"j\.tsv, line 3: 'd1' is judged twice for 'a', by 1 and by 2"),
         ("query\tid\na\td9\n", r"j\.tsv: relevant must"),
+        ("query\tid\n", r"j\.tsv must have a header, such as query and id, and rows below it, got no row\."),
     ],
 )
 def test_what_is_wrong_in_judged_queries_is_named(tmp_path, rows, message):
@@ -238,7 +248,7 @@ def test_columns_without_a_name_are_no_third_one(tmp_path):
         ("qrels.csv", "qid,docno,label\n{q},{d},{g}"), ("qrels.csv", "q_id,doc_id,score\n{q},{d},{g}"),
         ("qrels.tsv", "query-id\tcorpus-id\tjudged by\tscore\n{q}\t{d}\tme\t{g}"),
         ("qrels.csv", "topic,q0,docid,relevance\n{q},0,{d},{g}"), ("qrels.csv", "qid, docid, gain\n{q}, {d}, {g}"),
-        ("qrels/test.csv", "{q} 0,1 {d} {g}"), ("qrels.tsv", "query-id\tcorpus-id\tscore\n{q}\t{d} \t{g}"),
+        ("qrels/test.csv", "{q} 0,1 {d} {g}"), ("qrels.tsv", "query-id\tcorpus-id\tscore\n{q} \t{d} \t{g}"),
         ("qrels.jsonl", '{{"_id": 5, "query_id": "{q}", "doc_id": "{d}", "label": {g}}}'),
     ],
 )  # fmt: skip
@@ -284,16 +294,24 @@ def test_what_the_columns_without_a_header_were_taken_for_is_named(tmp_path, row
 
 
 def test_judgements_of_what_is_not_there_are_left_out_and_counted(tmp_path, caplog):
-    for missing in ("q9\td1\t1\n", "q1\td9\t1\n"):
+    for missing, named in (("q9\td1\t1\n", "q9"), ("q1\td9\t1\n", "d9"), ("q8\td8\t1\n", "q8")):
         fill(tmp_path, BEIR | {"qrels/test.tsv": QRELS + missing})
         caplog.clear()
         assert load_retrieval(tmp_path) == TASK
         (message,) = caplog.messages
-        assert "1 of 4" in message
+        assert f"1 of 4, such as '{named}'" in message
     most = "".join(f"q1\td9{i}\t1\n" for i in range(9))
     fill(tmp_path, {"qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + most})
-    with pytest.raises(ValueError, match=r"relevant .* 9 of 9 .* 'd90'"):
+    with pytest.raises(ValueError, match=r"relevant .* 9 of 9 .* 'd90': a query is 'q1', a document 'd1'\.$"):
         load_retrieval(tmp_path)
+
+
+def test_a_judgement_that_stands_twice_counts_once_and_half_of_them_may_be_of_what_is_not_there(tmp_path, caplog):
+    fill(tmp_path, BEIR | {"qrels/test.tsv": QRELS + "q1\td1\t1.0\n" + "".join(f"q{i}\td1\t1\n" for i in (7, 8, 9))})
+    assert load_retrieval(tmp_path) == TASK
+    assert "3 of 6" in caplog.text
+    fill(tmp_path, {"j.tsv": "query\tid\nloan\td1\nloan\td1\nx\td9\n"})
+    assert load_judged(tmp_path / "corpus.jsonl", tmp_path / "j.tsv").relevant == {"loan": {"d1": 1.0}}
 
 
 def test_missing_files_are_named(tmp_path):

@@ -1,5 +1,7 @@
 """Cosines of unrelated texts, and of unrelated queries and documents."""
 
+import dataclasses
+import json
 import math
 
 import pytest
@@ -13,6 +15,7 @@ from st_extras.evaluation import LabelFreeComparison, compare_texts, unrelated_p
 from st_extras.evaluation.geometry import moved_threshold, sorted_pairs, unrelated_cosines
 from st_extras.evaluation.unrelated_pairs import UnrelatedPairs, encode_pairs
 from st_extras.text.corpus import sampled_texts
+from tests.adaptation.texts import topical
 from tests.helpers import count_rows, draw
 
 
@@ -206,12 +209,15 @@ def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, ma
         name: pytest.approx(marks[100][0], abs=1e-5) for name, marks in pairs.cosines().items()
     }
     assert {name: (one.before, one.pairs) for name, one in found.thresholds.items()} == {"b": (0.5, 60 * 59 / 2)}
+    assert found.not_compared == "the number of texts must be a whole number between 100 and 2000, got 60."
     assert "Batches" not in capfd.readouterr().err
-    compare_texts([("a", still_encoder)], texts, show_progress_bar=True)
+    alone = compare_texts([("a", still_encoder)], texts)
+    assert (alone.label_free, alone.not_compared) == ({}, None)
     assert "Batches" in capfd.readouterr().err
     models["b"] = routed
     found = compare_texts(models.items(), texts, show_progress_bar=False)
     assert (found.queries, found.label_free, found.thresholds) == (60, {}, {})
+    assert found.not_compared == "the score is for texts that are compared with each other, got queries and documents."
     for wrong, message in (
         ({"threshold": 1.5}, "threshold must be"),
         ({"prompt": "the "}, "prompt must be left out for an encoder with routes"),
@@ -221,3 +227,20 @@ def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, ma
         assert not passes, "before anything is encoded"
     with pytest.raises(ValueError, match=r"^threshold needs a second encoder"):
         compare_texts([("a", still_encoder)], texts, threshold=0.5)
+
+
+def test_a_comparison_has_thresholds_scores_and_cosines_of_each_other_encoder(still_encoder, make_encoder):
+    texts = topical(150).texts
+    models = {"a": still_encoder} | {name: make_encoder(dropout=0.0, seed=seed) for seed, name in enumerate("bc", 1)}
+    found = compare_texts(models.items(), iter([*texts, *texts[:3]]), threshold=0.6, show_progress_bar=False)
+    pairs = encode_pairs(models.items(), sampled_texts(texts, 2000, 42)[0])
+    assert (found.texts, found.read, found.not_compared) == (150, 153, None)
+    written = json.loads(json.dumps(found.as_json()))
+    assert [*written["cosines"]] == ["a", "b", "c"]
+    for name, score in pairs.label_free_scores().items():
+        assert dataclasses.astuple(found.label_free[name]) == pytest.approx(dataclasses.astuple(score), abs=1e-4)
+        moved = pairs.moved_thresholds(0.6)[name]
+        assert found.thresholds[name].after == pytest.approx(moved.after, abs=1e-3)
+        assert written["thresholds"][name]["pairs"] == moved.pairs
+        mark = written["cosines"][name]["1000"]
+        assert (mark["cosine"], mark["low"], mark["high"]) == pytest.approx(pairs.cosines()[name][1000], abs=1e-4)
