@@ -97,7 +97,8 @@ def test_a_file_that_was_written_privately_follows_the_umask(path):
         with whole_file(path) as partial:
             partial.touch(mode=0o600)  # as safetensors does
     finally:
-        os.umask(before)
+        left = os.umask(before)
+    assert left == 0o027, "it is only looked at"
     assert path.stat().st_mode & 0o777 == 0o640
 
 

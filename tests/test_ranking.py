@@ -1,5 +1,6 @@
 """What search, adaptation and evaluation share: each part as a loop, and one weight of BM25 for all three."""
 
+import itertools
 import random
 
 import numpy as np
@@ -8,9 +9,11 @@ import torch
 
 from st_extras import functional, ranking
 from st_extras.adaptation import adapt_search
+from st_extras.encoders.passages import Passages
 from st_extras.evaluation import RetrievalTask, compare_retrieval, retrieval
 from st_extras.ranking import (
     EmbeddingBlocks,
+    check_product,
     comparable,
     first_documents,
     highest,
@@ -18,6 +21,7 @@ from st_extras.ranking import (
     queries_from_documents,
     sample_queries,
     score_blocks,
+    search_queries,
 )
 from st_extras.search import HybridSearch, bm25_weight
 from st_extras.text.term_weights import BM25
@@ -71,6 +75,29 @@ def test_equal_documents_are_found_and_no_others(monkeypatch, dimension, binary)
         assert [*zip(*map(np.ndarray.tolist, blocks.repeated), strict=True)] == expected
 
 
+def test_blocks_hold_the_rows_in_their_order_and_a_change_copies_only_what_it_touches(monkeypatch):
+    monkeypatch.setattr(ranking, "_BLOCK", 16)
+    rows = draw(70, 6).float().numpy()
+    rows[[3, 40, 65]] = 0
+    blocks = EmbeddingBlocks.of(rows[:50], rows[50:])
+    assert (len(blocks), blocks.dimension, blocks.first.tolist()) == (70, 6, [0, 16, 32, 48, 50, 66, 70])
+    assert blocks.known.tolist() == rows.any(axis=1).tolist()
+    stays = np.ones(70, dtype=bool)
+    stays[[20, 21, 69]] = False
+    more = draw(3, 6, seed=1).float().numpy()
+    more[1] = 0
+    changed, expected = blocks.changed(stays, more), np.concatenate([rows[stays], more])
+    for found, whole in ((blocks, rows), (changed, expected)):
+        np.testing.assert_array_equal(found.whole(), whole)
+        for numbers in ([], [0], [15, 16, 49, 50], [*range(5, 60, 7)], [*range(len(whole))]):
+            np.testing.assert_array_equal(found.rows(np.array(numbers, dtype=np.int64)), whole[numbers])
+    assert (len(changed), changed.known.tolist()) == (70, expected.any(axis=1).tolist())
+    kept = [any(np.shares_memory(one, block) for one in changed.blocks) for block in blocks.blocks]
+    assert kept == [True, False, True, True, True, False]
+    empty = changed.changed(np.zeros(70, dtype=bool), more[:0])
+    assert (len(empty), empty.whole().shape) == (0, (0, 6))
+
+
 def test_blocks_change_nothing(monkeypatch):
     queries, documents = draw(40, 8).float().numpy(), draw(30, 8, seed=1).float().numpy()
     whole = first_documents(queries, documents, 4)
@@ -88,6 +115,11 @@ def test_inner_products_of_comparable_rows_are_the_similarities(still_encoder, s
     x, y = 3 * draw(5, 16).float(), draw(7, 16, seed=1).float()
     found = comparable(still_encoder, x) @ comparable(still_encoder, y).T
     np.testing.assert_allclose(found, still_encoder.similarity(x, y), rtol=1e-5, atol=1e-6)
+    halves = comparable(still_encoder, x.bfloat16())
+    np.testing.assert_array_equal(halves, comparable(still_encoder, x.bfloat16().float()))
+    still_encoder.similarity_fn_name = "manhattan"
+    with pytest.raises(ValueError, match=r"^model\.similarity_fn_name must be one of 'cosine', 'dot', got 'manhattan'"):
+        check_product(still_encoder)
 
 
 def test_queries_are_different_texts_in_whatever_order(monkeypatch):
@@ -96,6 +128,18 @@ def test_queries_are_different_texts_in_whatever_order(monkeypatch):
     drawn = sample_queries(QUERIES)
     assert len({*drawn} & {*QUERIES}) == 7
     assert sample_queries(QUERIES[::-1] * 2) == drawn
+    with pytest.raises(ValueError, match=r"^queries, row 1"):
+        sample_queries(["a", 3])
+
+
+def test_half_of_the_queries_may_be_documents():
+    assert sorted(search_queries([*DOCUMENTS[:4], *QUERIES[:4], QUERIES[0]], DOCUMENTS)) == sorted(
+        [*DOCUMENTS[:4], *QUERIES[:4]]
+    )
+    with pytest.raises(ValueError, match=r"^queries must differ from the documents, but 5 of 9 are documents\.$"):
+        search_queries([*DOCUMENTS[:5], *QUERIES[:4]], DOCUMENTS)
+    assert search_queries(None, DOCUMENTS[:9]) == queries_from_documents(DOCUMENTS[:9])
+    assert search_queries([], DOCUMENTS) == []
 
 
 def test_a_query_is_a_sentence_of_a_document(monkeypatch):
@@ -131,6 +175,22 @@ def test_the_weight_is_that_of_the_equation(monkeypatch):
     rows, columns = np.delete(np.arange(40), 3), np.delete(np.arange(300), 5)
     expected = bm25_weight(queries[rows] @ documents[columns].T, bm25[rows][:, columns], 0.2)
     assert hybrid_weight(index, QUERIES, queries, EmbeddingBlocks.of(documents)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_documents_count_by_their_best_passage(monkeypatch):
+    """In what comes first and in the weight; a document without an embedding is none of it."""
+    monkeypatch.setattr(functional, "_SCORES", 1000)
+    first = np.array([0, 1, 4, 6, 7, 10, *range(11, 306)])  # 300 documents of 305 passages
+    passages = Passages(first, np.zeros((305, 2), dtype=np.int32))
+    queries, rows = draw(40, 8).float().numpy(), draw(305, 8, seed=1).float().numpy()
+    rows[[4, 5, 8]] = 0  # all of the third document, one passage of another
+    scores = np.stack([(queries @ rows.T)[:, a:b].max(axis=1) for a, b in itertools.pairwise(first)], axis=1)
+    assert first_documents(queries, rows, 7, passages).tolist() == np.argsort(-scores, axis=1)[:, :7].tolist()
+    assert first_documents(queries[:0], rows, 400, passages).shape == (0, 300)
+    index, left = BM25(DOCUMENTS), np.delete(np.arange(300), 2)
+    expected = bm25_weight(scores[:, left], index.scores(QUERIES)[:, left], 0.2)
+    found = hybrid_weight(index, QUERIES, queries, EmbeddingBlocks.of(rows), passages=passages)
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_weight_of_0_is_warned_of(caplog):
