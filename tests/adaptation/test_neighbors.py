@@ -151,3 +151,23 @@ def test_searches_show_new_first_documents(tmp_path):
     shown = (tmp_path / "searches.md").read_text()
     assert "Of 2 queries, 1 (50%)" in shown
     assert shown.endswith("| a | b |\n| b | **new:** d |\n| c | a |\n")
+
+
+def test_twenty_of_the_changed_searches_are_drawn_by_the_seed(tmp_path):
+    before = torch.tensor([[0, 1, 2]]).repeat(40, 1)
+    after = before.clone()
+    after[10:] = torch.tensor([1, 0, 2])
+    pages = []
+    for seed in (1, 1, 2):
+        assert (
+            write_searches(tmp_path, [f"q{i}" for i in range(40)], ["x" * 200, "y" * 201, "z"], before, after, seed)
+            == 0.75
+        )
+        pages.append((tmp_path / "searches.md").read_text())
+    queries = [re.findall(r"\*\*Query:\*\* q(\d+)", one) for one in pages]
+    assert pages[0] == pages[1]
+    assert queries[0] != queries[2]
+    assert [len({*one}) for one in queries] == [20] * 3
+    assert queries[0] == sorted(queries[0], key=int)
+    assert min(map(int, queries[0])) >= 10
+    assert f"| {'x' * 200} | {'y' * 197}... |" in pages[0], "200 characters are shown"

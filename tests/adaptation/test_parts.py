@@ -1,5 +1,6 @@
 """The parts of an adaptation: the corpus, the transforms, scores, the choice, and the report."""
 
+import dataclasses
 import json
 import math
 from itertools import pairwise
@@ -23,17 +24,26 @@ from st_extras.adaptation.choice import (
     POINTS_PER_GAIN,
     Choice,
     choose,
+    default_general_loss,
     expected_points,
     why_no_whitening,
     why_not_accepted,
 )
-from st_extras.adaptation.domain import check_dev, compute_candidates, corpus_of_sample, dev_score
+from st_extras.adaptation.domain import (
+    card_line,
+    check_dev,
+    check_settings,
+    compute_candidates,
+    corpus_of_sample,
+    dev_score,
+)
 from st_extras.adaptation.run import Sample, sample_texts
 from st_extras.adaptation.search import choose_harmless
 from st_extras.evaluation import LabeledTexts, RetrievalTask, STSDataset, label_scores
+from st_extras.evaluation.geometry import mean_cosine
 from st_extras.modules.linear import Affine
 from st_extras.modules.neighbor_directions import neighbor_directions
-from st_extras.text.term_weights import character_tfidf
+from st_extras.text.term_weights import character_tfidf, near_duplicate_share
 from tests.helpers import cosine, draw
 
 TEXTS = [f"text {chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(603)]
@@ -64,6 +74,10 @@ def test_texts_without_embedding_are_left_out():
     summary = corpus.summary
     assert (summary.read, summary.sampled, summary.encoded, summary.used) == (700, 603, 590, 589)
     assert summary.mean_words == 2.0
+    assert corpus.mean_cosine == pytest.approx(mean_cosine(rows))
+    assert (summary.near_duplicates, summary.scored) == (near_duplicate_share(left), 0)
+    few = corpus_of_sample(Sample(TEXTS[:9], 9), vectors[10:19])
+    assert (few.mean_cosine, few.summary.near_duplicates, few.summary.used) == (None, None, 9)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +194,19 @@ def test_development_sets_that_are_refused():
     check_dev(None)
 
 
+def test_settings_at_their_ends():
+    for loss in (0, 2.5, math.inf, None):
+        check_settings(loss, None, -1)
+    check_settings(None, "medium", 1)
+    for loss, strength, threshold, named in (
+        (-1e-9, None, None, "max_general_loss must"), (None, "", None, "strength must be one of 'slight', 'gentle', "),
+        (0, "medium", None, "strength must be left out with max_general_loss"), (None, None, 1.01, "threshold must"),
+        (math.inf, "medium", None, "strength must be left out"), (None, None, -1.01, "threshold must"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{named}"):
+            check_settings(loss, strength, threshold)
+
+
 # --- the choice ---
 
 FORGETS = "loses 1.00 on general pairs, 0.50 allowed"
@@ -205,6 +232,16 @@ def test_the_gentlest_of_the_good_ones_is_chosen(results, index, reason):
     choice = choose(results)
     assert choice.name == (None if index is None else results[index].name)
     assert choice.reason.startswith(reason)
+
+
+def test_a_strength_that_was_asked_for_is_taken_whatever_its_scores():
+    results = [result("a", 0.3), result("b", -0.39, FORGETS, low=-0.5)]
+    assert choose(results, "b") == Choice("b", "b was chosen, as strength asks.")
+
+
+def test_any_loss_is_allowed_for_a_raw_encoder():
+    assert [default_general_loss(cosine) for cosine in (None, -0.1, 0.69, 0.7)] == [2.0] * 4
+    assert default_general_loss(0.71) == math.inf
 
 
 def test_points_are_expected_of_a_gain_from_five_hundred_texts():
@@ -247,7 +284,7 @@ def test_what_speaks_against_a_candidate():
 
 def report(details: Any, *candidates: CandidateResult) -> Adaptation:
     model: Any = object()
-    texts = TextSummary(9, 8, 8, 7, 3.5, 2, 0.1)
+    texts = TextSummary(9, 8, 7, 7, 3.5, 2, 0.1)
     return Adaptation(model, "b", "b was best.", "points", list(candidates), texts, details, 1.26)
 
 
@@ -261,16 +298,49 @@ def test_the_table_has_the_base_model_and_no_empty_columns():
     assert titles == ["candidate", "gain", "95 % interval", "general", "seconds", "accepted"]
     assert rows[0] == ["base model", "", "", "80.00", "", ""]
     assert rows[1] == ["a", "-0.1000", "-0.2000 to +0.1000", "79.00 (-1.00)", "1", "no: not better"]
+    assert rows[2][1:] == ["+0.2500", "+0.2000 to +0.3000", "79.50 (-0.50)", "2", "yes"]
+    assert str(domain).splitlines() == [
+        "Cut short by its minutes: 7 of 8 texts were encoded.",
+        "b was best.",
+        "candidate   gain     95 % interval       general        seconds  accepted",
+        "base model                               80.00",
+        "a           -0.1000  -0.2000 to +0.1000  79.00 (-1.00)  1        no: not better",
+        "b           +0.2500  +0.2000 to +0.3000  79.50 (-0.50)  2        yes",
+    ]
     assert domain.chosen_result == domain.candidates[1]
     search = report(SearchDetails(20, True), CandidateResult("b", 0.25))
     assert search.table()[0] == ["candidate", "gain", "accepted"]
+    without = report(DomainDetails(2.0), CandidateResult("b", 0.25, general=79.0))
+    assert without.table()[1][1] == ["b", "+0.2500", "79.00", "yes"]
+    nothing = dataclasses.replace(report(DomainDetails(2.0)), chosen=None, reason="Left unchanged: why.")
+    assert (nothing.table(), nothing.chosen_result) == (([], []), None)
+    whole = dataclasses.replace(nothing, texts=TextSummary(9, 8, 8, 7, 3.5))
+    assert (str(whole), whole.cut_short, whole.as_json()["changed"]) == ("Left unchanged: why.", None, False)
     written = json.loads(json.dumps(domain.as_json()))
+    names = {one.name for one in dataclasses.fields(Adaptation)} - {"model"}
+    assert written.keys() == names | {"changed", "cut_short"}
+    assert (written["reason"], written["gain_measure"], written["texts"]["used"]) == ("b was best.", "points", 7)
+    assert written["cut_short"] == domain.cut_short
     assert written["details"]["unrelated_after"] == {"100": [0.1, 0.0, 0.2]}
     assert (written["changed"], written["chosen"], written["seconds"]) == (True, "b", 1.3)
     assert [(one["accepted"], one["why_not_accepted"]) for one in written["candidates"]] == [
         (False, "not better"),
         (True, None),
     ]
+
+
+def test_the_line_of_the_card_has_what_is_known():
+    texts, one = TextSummary(9000, 8000, 8000, 7000, 3.5, 2000), CandidateResult("b", 0.25, general=79.0)
+    line = "* **st-extras adapt**, b: computed from 7,000 unlabelled texts of a domain"
+    end = ". The embeddings are not comparable with those of the encoder without it."
+    scored = ", scored on 2,000 of them by transforms computed without them"
+    points, pairs = (
+        ", expected gain on such texts +1.0 to +7.5 points",
+        ", general English pairs 80.00 -> 79.00 (-1.00)",
+    )
+    assert card_line(one, texts, 80.0, (1.0, 7.5)) == f"{line}{scored}{points}{pairs}{end}"
+    assert card_line(one, dataclasses.replace(texts, scored=0), None, None) == f"{line}{end}"
+    assert card_line(dataclasses.replace(one, general=None), texts, 80.0, None) == f"{line}{scored}{end}"
 
 
 def test_a_report_is_valid_json_whatever_was_measured():

@@ -32,12 +32,16 @@ def test_encoding_comes_before_normalize_or_by_a_route(still_encoder, tmp_path):
     plain = still_encoder.encode(SENTENCES, convert_to_tensor=True).double()
     still_encoder.append(Normalize())
     still_encoder.prompts = {"query": "the cat ", "document": "the dog "}
+    still_encoder.train()
+    still_encoder[0].eval()
+    modes = [module.training for module in still_encoder.modules()]
     with opened(still_encoder, tmp_path / "out") as job:
         torch.testing.assert_close(job.encode(SENTENCES, "texts"), plain, atol=1e-6, rtol=0)
         for role in ("query", "document"):
             by_route = torch.tensor(getattr(still_encoder, f"encode_{role}")(SENTENCES)).double()
             torch.testing.assert_close(job.encode(SENTENCES, "texts", role=role), by_route)
         assert not len(job.encode(TEXTS, "texts", deadline=0.0))
+    assert [module.training for module in still_encoder.modules()] == modes
 
 
 def test_of_repeated_texts_the_first_are_encoded_until_the_time_is_over(still_encoder, tmp_path, monkeypatch):
@@ -153,6 +157,10 @@ def test_what_no_job_takes(still_encoder, make_encoder, tmp_path, job):
     with pytest.raises(ValueError, match=r"^model\.truncate_dim"):
         job(still_encoder, TEXTS, tmp_path / "out")
     still_encoder.truncate_dim = None
+    name = "texts" if job is adapt else "documents"
+    for texts, message in ((["a cat", 3], "row 1"), (["犬" * k for k in range(1, 300)], "must ")):
+        with pytest.raises(ValueError, match=rf"^{name},? {message}"):
+            job(still_encoder, texts, tmp_path / "out")
     keep_layers(still_encoder, 1)
     still_encoder.add_adapter(pytest.importorskip("peft").LoraConfig(r=2, target_modules=["query"]))
     with pytest.raises(ValueError, match=r"^model must be a whole encoder"):
@@ -167,9 +175,10 @@ def test_what_no_job_takes(still_encoder, make_encoder, tmp_path, job):
             job(make_encoder(), texts, tmp_path / "out", **quiet())
 
 
-def test_embeddings_that_are_not_finite(still_encoder, tmp_path):
+@pytest.mark.parametrize("job", [adapt, adapt_search])
+def test_embeddings_that_are_not_finite(still_encoder, tmp_path, job):
     with torch.no_grad():
         next(still_encoder[0].parameters()).fill_(float("nan"))
     with pytest.raises(ValueError, match="is not finite"):
-        adapt(still_encoder, TEXTS, tmp_path / "out", **quiet())
+        job(still_encoder, TEXTS, tmp_path / "out", **quiet())
     assert not (tmp_path / "out").exists()
