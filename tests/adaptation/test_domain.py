@@ -26,7 +26,7 @@ from st_extras.samples.encoder import raw_encoder
 from tests.adaptation.texts import DEV, TEXTS, quiet, topical
 from tests.encoders.decoders import build_decoder
 from tests.fixtures import SENTENCES
-from tests.helpers import draw
+from tests.helpers import count_rows, draw
 
 NAMES = [one.name for one in CANDIDATES]
 
@@ -208,6 +208,47 @@ def test_an_error_is_no_reason_to_leave_the_encoder_unchanged(still_encoder, tmp
 # --- texts and encoders of other kinds ---
 
 
+@pytest.mark.usefixtures("few_general_pairs")
+@pytest.mark.parametrize(("least", "shown"), [(-100.0, True), (100.1, False)])
+def test_where_the_general_pairs_show_nothing_no_candidate_is_refused_for_them(
+    still_encoder, tmp_path, monkeypatch, least, shown
+):
+    monkeypatch.setattr(domain, "SMALLEST_GENERAL_SCORE", least)
+    monkeypatch.setattr(choice, "MAX_GENERAL_LOSS", -1000.0)
+    monkeypatch.setattr(choice, "RAW_MEAN_COSINE", 1.0)
+    found = adapt(still_encoder, TEXTS[:200], tmp_path, **quiet(dev=DEV))
+    assert (found.details.general is not None, found.candidates[0].general is not None) == (shown, shown)
+    assert all(("on general pairs" in (one.why_not_accepted or "")) == shown for one in found.candidates)
+    assert (found.chosen is None) == shown
+
+
+def test_too_few_different_embeddings_leave_the_encoder_unchanged(still_encoder, tmp_path):
+    still_encoder.max_seq_length = 3  # reads one word, of few different ones
+    found = run(still_encoder, TEXTS, tmp_path)
+    assert found.reason.startswith("Left unchanged: sentences must have at least 50 different embeddings")
+    assert (found.candidates, found.model is still_encoder, found.texts.used) == ([], True, 600)
+
+
+def test_the_rounding_of_an_encoder_is_that_of_its_numbers(still_encoder, tmp_path):
+    """In half precision, the embeddings of all texts are the same but for rounding; in single precision, they differ."""
+    reasons = []
+    for number, dtype in enumerate((torch.bfloat16, torch.float32)):
+        weights = 1 + 0.004 * draw(200, 8).numpy()
+        static = StaticEmbedding(still_encoder.tokenizer.backend_tokenizer, embedding_weights=weights)
+        model = SentenceTransformer(modules=[static], device="cpu").to(dtype)
+        reasons.append(run(model, TEXTS[:200], tmp_path / f"{number}").reason)
+    same = ["the same embedding, but for the rounding of its numbers" in reason for reason in reasons]
+    assert same == [True, False], reasons
+
+
+def test_encoders_that_are_refused_are_refused_before_anything_is_encoded(make_encoder, tmp_path):
+    apart = Router({"query": list(make_encoder()), "document": list(make_encoder(seed=1))})
+    model = SentenceTransformer(modules=[apart], device="cpu")
+    with count_rows(model) as passes, pytest.raises(ValueError, match=r"^model must have one encoder"):
+        run(model, TEXTS, tmp_path / "apart")
+    assert not passes
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("least", "reason"), [(0.0, "none is better."), (1.01, "have a neighbour that embeddings and words agree on")]
@@ -288,9 +329,6 @@ def test_routers_normalize_and_half_precision(make_encoder, tmp_path):
     assert [type(module).__name__ for module in loaded] == ["Router", "Dense", "Normalize"]
     for one in (loaded, model):
         assert {parameter.dtype for parameter in one.parameters()} == {torch.bfloat16}
-    apart = Router({"query": list(make_encoder()), "document": list(make_encoder(seed=1))})
-    with pytest.raises(ValueError, match=r"^model must have one encoder"):
-        run(SentenceTransformer(modules=[apart], device="cpu"), TEXTS, tmp_path / "apart")
 
 
 @pytest.mark.slow

@@ -81,7 +81,14 @@ def accepting(monkeypatch):
     monkeypatch.setattr(PseudoRelevanceComparison, "compare", accept)
 
 
-@pytest.mark.parametrize("options", [{"keep_index": 1}, {"dev": ["a"]}, {"queries": "what"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"keep_index": 1}, {"dev": ["a"]}, {"queries": "what"}, {"passages": 3}, {"language": "xx"},
+        {"queries": [*QUERIES, *DOCUMENTS[:41]]}, {"passages": True},
+    ],
+    ids=lambda options: f"{options}"[:30],
+)  # fmt: skip
 def test_a_refusal_leaves_nothing(still_encoder, tmp_path, options):
     with pytest.raises(ValueError, match=f"^{next(iter(options))} must"):
         run(still_encoder, tmp_path / "out", **options)
@@ -110,6 +117,11 @@ def test_too_little_text_leaves_the_encoder_unchanged(still_encoder, tmp_path, d
     assert found.details.bm25_weight == pytest.approx(expected, rel=1e-4), "given queries find it all the same"
     loaded = SentenceTransformer(str(tmp_path), device="cpu")
     np.testing.assert_array_equal(loaded.encode(DOCUMENTS[:3]), still_encoder.encode(DOCUMENTS[:3]))
+
+
+def test_a_hundred_documents_and_twenty_queries_are_enough(still_encoder, tmp_path):
+    found = adapt_search(still_encoder, DOCUMENTS[:100], tmp_path, queries=QUERIES[:20], **quiet())
+    assert (len(found.candidates), found.details.compared) == (3, 20)
 
 
 def test_keep_index_is_refused_before_all_documents_are_encoded(still_encoder, tmp_path, monkeypatch):
@@ -149,8 +161,9 @@ def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
             np.testing.assert_allclose(documents[row], document / np.linalg.norm(document), atol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("keep_index", "strength"), [(False, "half"), (True, "quarter")])
+@pytest.mark.parametrize(
+    ("keep_index", "strength"), some_fast([(False, "half"), (True, "quarter")], [(True, "quarter")])
+)
 def test_queries_made_from_documents_get_no_mean_of_their_own(still_encoder, tmp_path, accepting, keep_index, strength):
     sentences = texts(300, 8, seed=1)
     documents = [f"{first}. {second}!" for first, second in zip(sentences[::2], sentences[1::2], strict=True)]
@@ -259,6 +272,23 @@ def test_documents_of_judgements_are_cut_too(still_encoder, tmp_path):
     )
     assert found.details.dev == pytest.approx(cut, abs=1e-3)
     assert cut != pytest.approx(whole, abs=0.1)
+    best = max(found.candidates, key=lambda one: one.gain)
+    assert [(one.accepted, one.low, one.high) for one in found.candidates] == [
+        (one.gain > 0, None, None) for one in found.candidates
+    ]
+    assert (found.chosen, found.details.compared) == (best.name if best.gain > 0 else None, None)
+    documents = sample_texts(LONG, 12_000, SEED).texts
+    pieces = [piece for text in documents for piece in pieces_of(text)]
+    base = unit(still_encoder, "query", QUERIES), unit(still_encoder, "document", pieces)
+    of_judged = [piece for text in LONG for piece in pieces_of(text)]
+    sides = unit(still_encoder, "query", QUERIES[:8]), unit(still_encoder, "document", of_judged)
+    starts = np.cumsum([len(pieces_of(text)) for text in LONG])[:-1]
+    evaluator = RetrievalEvaluator(judged)
+    for one, routes in zip(found.candidates, both_sides(pieces, base, BOTH_SIDES, SEED), strict=True):
+        queries, passages = routes.after(sides)
+        scores = [part.max(axis=1) for part in np.split(queries @ passages.T, starts, axis=1)]
+        hits = evaluator.rank(np.stack(scores, axis=1))
+        assert one.gain == pytest.approx(100 * evaluator.compute_metrics(hits)["ndcg@k"][10] - cut, abs=1e-2), one.name
 
 
 def test_too_few_queries_that_share_a_word(still_encoder, tmp_path):
@@ -327,10 +357,10 @@ def test_the_weight_is_the_one_that_search_finds_of_long_documents(still_encoder
         found = adapt_search(still_encoder, LONG, out, queries=QUERIES, passages=words, **quiet())
         assert (found.chosen, found.texts.used) == (BOTH_SIDES[0].name, len({*LONG}))
         weights[words] = found.details.bm25_weight
+        assert ("documents are longer than the 16 tokens" in caplog.text) == (words is None)
         hybrid = HybridSearch(found.model, LONG, queries=QUERIES, passages=words)
         assert hybrid.bm25_weight == pytest.approx(weights[words], rel=1e-4)
     assert weights[8] != pytest.approx(weights[None], rel=2e-3)
-    assert "documents are longer than the 16 tokens" in caplog.text
 
 
 def test_documents_that_were_encoded_in_part_are_left_out(still_encoder):
@@ -352,7 +382,8 @@ def test_documents_that_were_encoded_in_part_are_left_out(still_encoder):
 
 
 def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypatch):
-    """The equation of queries_alone, with its slope from a least-squares problem."""
+    """The equation of queries_alone, with its slope from a least-squares problem, of the first 120 documents."""
+    monkeypatch.setattr(search_transforms, "_FIT_TEXTS", 120)
     gains = iter([(-1.0, 0.1), (0.0, 0.1), (0.5, 0.1)])
     monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda self, queries, documents: next(gains))
     found = run(still_encoder, tmp_path, keep_index=True)
@@ -365,7 +396,7 @@ def test_with_keep_index_stored_documents_stay(still_encoder, tmp_path, monkeypa
     (matrix, of_queries), (_, of_documents) = (
         [part.numpy() for part in side] for side in (both.queries, both.documents)
     )
-    documents = base[1]
+    documents = base[1][:120]
     moved, rows = documents @ matrix + of_documents, documents - documents.mean(axis=0)
     lengths = np.linalg.norm(moved, axis=1)
     ridge = (0.1 * (rows**2).sum() / 16) ** 0.5 * np.eye(16)
@@ -456,6 +487,8 @@ def test_every_setting_reaches_what_it_is_for(still_encoder, tmp_path, accepting
     by_stems = f'cosine + {found.details.bm25_weight:.4g} x BM25 with language="english".'
     assert f"from {len(DOCUMENTS)} documents and 40 queries" in (tmp_path / "README.md").read_text()
     assert by_stems in (tmp_path / "README.md").read_text()
+    assert "he2003locality" in (tmp_path / "README.md").read_text()
+    assert (found.details.made_from_documents, found.details.dev) == (False, None)
 
 
 def test_queries_and_judged_documents_are_encoded_whatever_the_time(still_encoder, tmp_path, monkeypatch, capfd):

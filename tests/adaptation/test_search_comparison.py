@@ -87,3 +87,16 @@ def test_a_candidate_is_refused_by_more_than_a_standard_error():
         assert (found.name, found.accepted) == ("one", accepted)
         assert (found.low, found.high) == pytest.approx((gain - 0.0196, gain + 0.0196))
     assert all(map(np.array_equal, received[0], route.after(base)))
+
+
+def test_by_judgements_a_candidate_must_be_better():
+    base, route = (
+        (draw(4, 8).float().numpy(), draw(9, 8, seed=1).float().numpy()),
+        Routes(Affine(torch.eye(8), torch.ones(8))),
+    )
+    gains = iter([0.0, 0.01, -0.01])
+    found = compare_candidates(lambda *_: (next(gains), None), dict.fromkeys("abc", route), base)
+    why = "not better than the base model"
+    assert [(one.name, one.gain, one.low, one.high, one.why_not_accepted) for one in found] == [
+        ("a", 0.0, None, None, why), ("b", 0.01, None, None, None), ("c", -0.01, None, None, why)
+    ]  # fmt: skip

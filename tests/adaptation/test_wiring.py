@@ -17,7 +17,7 @@ from st_extras.adaptation.neighbors import write_neighbors
 from st_extras.adaptation.run import sample_texts
 from st_extras.correlation import spearman_of_pairs
 from st_extras.evaluation import LabelFreeComparison, label_scores
-from st_extras.evaluation.geometry import moved_threshold, unrelated_cosines
+from st_extras.evaluation.geometry import mean_cosine, moved_threshold, unrelated_cosines
 from st_extras.modules.neighbor_directions import neighbor_directions
 from st_extras.samples import graded_pairs
 from st_extras.text.term_weights import character_tfidf, near_duplicate_share
@@ -40,7 +40,8 @@ def rows_of_passes(model: SentenceTransformer) -> list[int]:
 
 
 def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
-    """With a strength, so that all is computed, whatever the scores of a random encoder are."""
+    """With a strength, so that all is computed, whatever the scores of a random encoder are; 500 texts are compared."""
+    monkeypatch.setattr("st_extras.adaptation.domain.MOST_COMPARED", 500)
     monkeypatch.setattr("st_extras.adaptation.domain.LEAST_CONFIRMED", 0.0)
     monkeypatch.setattr("st_extras.adaptation.domain.SMALLEST_GENERAL_SCORE", -200.0)
     monkeypatch.setattr("st_extras.adaptation.choice.RAW_MEAN_COSINE", 1.0)
@@ -53,8 +54,8 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     assert "Encoding" not in capfd.readouterr().err
     texts = sample_texts(TEXTS, 520, 5).texts
     summary = found.texts
-    assert (summary.read, summary.sampled, summary.encoded, summary.used, summary.scored) == (600, 520, 520, 520, 520)
-    assert summary.near_duplicates == near_duplicate_share(texts)
+    assert (summary.read, summary.sampled, summary.encoded, summary.used, summary.scored) == (600, 520, 520, 520, 500)
+    assert summary.near_duplicates == near_duplicate_share(texts[:500])
     assert (found.cut_short, found.details.max_general_loss) == (None, math.inf)
 
     embeddings = encoded(still_encoder, texts)
@@ -65,7 +66,12 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     dense = found.model[2].linear
     torch.testing.assert_close(dense.weight.detach().T, matrices[0])
     assert (matrices[1] - matrices[0]).abs().max() > 1e-3, "another seed is seen"
+    assert "he2003locality" in (tmp_path / "out" / "README.md").read_text()
+    details = found.details
+    assert details.mean_cosine == pytest.approx(mean_cosine(embeddings))
+    assert (details.dev, details.not_tried, len(found.candidates)) == (None, None, len(CANDIDATES))
     candidates = compute_candidates(texts, embeddings, folds=FOLDS, seed=5)
+    texts, embeddings = texts[:500], embeddings[:500]
     comparison = LabelFreeComparison(texts, embeddings, folds=FOLDS, seed=5)
     first, second, grades = graded_pairs()
     pairs = encoded(still_encoder, [*first, *second])
@@ -90,7 +96,7 @@ def test_without_labels(still_encoder, tmp_path, monkeypatch, capfd):
     assert (found.details.threshold.above, found.details.threshold.after) == (moved.above, pytest.approx(moved.after))
     general = f"{found.details.general:.2f} -> {found.chosen_result.general:.2f}"
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"{found.chosen}: computed from 520 unlabelled texts of a domain, scored on 520 of them by " in card
+    assert f"{found.chosen}: computed from 520 unlabelled texts of a domain, scored on 500 of them by " in card
     assert f", expected gain on such texts +1.0 to +7.0 points, general English pairs {general} (" in card
 
 
