@@ -230,7 +230,7 @@ def test_too_few_different_embeddings_leave_the_encoder_unchanged(still_encoder,
 
 
 def test_the_rounding_of_an_encoder_is_that_of_its_numbers(still_encoder, tmp_path):
-    """In half precision, the embeddings of all texts are the same but for rounding; in single precision, they differ."""
+    """In half precision, embeddings of all texts are the same but for rounding; in single precision, they differ."""
     reasons = []
     for number, dtype in enumerate((torch.bfloat16, torch.float32)):
         weights = 1 + 0.004 * draw(200, 8).numpy()
