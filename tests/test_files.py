@@ -1,6 +1,8 @@
 """Files that are whole or not there, and one error for what fails while they are written; folders: the file beside."""
 
 import errno
+import json
+import math
 import os
 import time
 from pathlib import Path
@@ -10,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from st_extras.files import digest, whole_file, why_unreadable, write_json
+from st_extras.files import digest, finite_json, whole_file, why_unreadable, write_json
 
 
 @pytest.fixture
@@ -76,9 +78,31 @@ def test_the_number_of_an_error_of_safetensors_stays(path, number, remedy):
     assert error.value.errno == number
 
 
-def test_an_error_of_torch_is_one_of_the_disk_and_others_pass(path):
-    with pytest.raises(OSError, match=r"file write failed: look after that disk"):
-        fail(path, RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"))
+def test_an_error_without_a_number_is_one_of_the_disk(path):
+    for error in (
+        RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"),
+        RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0.\nfile write failed."),
+        SafetensorError("Error while serializing: file write failed"),
+    ):
+        with pytest.raises(OSError, match=r"file write failed: look after that disk and do the same again") as found:
+            fail(path, error)
+        assert (found.value.errno, found.value.filename) == (errno.EIO, str(path))
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.EROFS, ": look after that disk and do the same again"), (errno.EACCES, "")]
+)
+def test_an_error_about_the_unfinished_file_names_the_whole_one(path, number, remedy):
+    with pytest.raises(OSError, match="why") as error, whole_file(path) as partial:
+        raise OSError(number, "why", str(partial))
+    assert (error.value.errno, error.value.strerror, error.value.filename) == (number, f"why{remedy}", str(path))
+
+
+def test_errors_about_something_else_pass(path):
+    with pytest.raises(PermissionError, match=r"^\[Errno 13\] not allowed$"):
+        fail(path, PermissionError(errno.EACCES, "not allowed"))
+    with pytest.raises(OSError, match=r"^\[Errno 28\] full: 'another'$"):
+        fail(path, OSError(errno.ENOSPC, "full", "another"))
     with pytest.raises(RuntimeError, match=r"^shapes differ$"):
         fail(path, RuntimeError("shapes differ"))
     with pytest.raises(FileNotFoundError, match="another"):
@@ -117,3 +141,26 @@ def test_what_shows_that_a_file_is_not_as_it_was_written(tmp_path):
         file.write_bytes(b"")
         assert why_unreadable(file) == "it is empty"
     assert "No such file" in why_unreadable(tmp_path / "none.json")
+
+
+def test_a_changed_byte_of_an_archive_and_a_file_that_is_no_json_are_seen(tmp_path):
+    torch.save({"a": torch.arange(500)}, tmp_path / "a.pth")
+    whole = (tmp_path / "a.pth").read_bytes()
+    place = whole.index(torch.arange(500).numpy().tobytes()[:800])
+    (tmp_path / "a.pth").write_bytes(whole[: place + 80] + b"\xff" + whole[place + 81 :])
+    assert "in it has another check sum" in why_unreadable(tmp_path / "a.pth")
+    for name, content in (("a.json", b"\xff\xfe"), ("b.json", b"[" * 200_000), ("c.bin", b"text"), ("d.pt", b"\x80")):
+        (tmp_path / name).write_bytes(content)
+        reason = why_unreadable(tmp_path / name)
+        assert reason
+        assert not reason.endswith(".")
+    (tmp_path / "a.txt").write_bytes(b"\xff")
+    assert why_unreadable(tmp_path / "a.txt") is None, "nothing is known of other files"
+
+
+def test_numbers_that_json_has_not_become_none(path):
+    value = {"a": [math.nan, 1.5, (math.inf, -math.inf, {"b": math.nan})], "c": "NaN", "d": True, "e": 3}
+    expected = {"a": [None, 1.5, [None, None, {"b": None}]], "c": "NaN", "d": True, "e": 3}
+    assert finite_json(value) == expected
+    write_json(path, finite_json(value))
+    assert json.loads(path.read_text()) == expected

@@ -135,6 +135,15 @@ def test_a_list_that_names_files_of_others_removes_nothing_there(out, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"out", "thesis.txt"}
 
 
+@pytest.mark.parametrize("listed", ['{"model.safetensors": 1}', '["model.safetensors", 1]', "[", "3", ""])
+def test_a_list_that_no_run_wrote_names_nothing(out, tmp_path, listed):
+    (out / FILES).write_text(listed)
+    before = content(tmp_path)
+    with pytest.raises(ValueError, match=r"^output must hold only what an earlier run wrote, got '.*out' with "):
+        replace(out, "two", overwrite=True)
+    assert content(tmp_path) == before
+
+
 def test_what_comes_into_the_earlier_folder_while_it_is_removed_stays(out, hidden, monkeypatch):
     def removed(new: Path, replaced: Path) -> None:
         if replaced.exists():
@@ -304,10 +313,13 @@ def test_what_came_into_an_earlier_folder_after_a_kill_stays(out, hidden, tmp_pa
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
 def test_permissions_follow_the_umask(tmp_path):
     with replace_folder(tmp_path / "out") as folder:
-        (folder / "private").touch(0o600)
+        (folder / "sub").mkdir()
+        for name in ("private", "sub/private"):
+            (folder / name).touch(0o600)
     mask = os.umask(0o077)
     os.umask(mask)
-    assert (tmp_path / "out" / "private").stat().st_mode & 0o777 == 0o666 & ~mask
+    for name in ("private", "sub/private", FILES):
+        assert (tmp_path / "out" / name).stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_files_reach_the_disk_before_the_rename(tmp_path, monkeypatch):
