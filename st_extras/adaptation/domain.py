@@ -50,7 +50,7 @@ from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset, without_labeled
 from st_extras.evaluation.geometry import mean_cosine, moved_threshold, unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED, MOST_COMPARED
-from st_extras.evaluation.label_metrics import label_scores
+from st_extras.evaluation.label_metrics import check_labels, label_scores
 from st_extras.evaluation.sts_data import check_graded
 from st_extras.modules.linear import Affine, add_linear
 from st_extras.modules.neighbor_directions import NeighborDirections, TooFewDifferentError, neighbor_directions
@@ -207,14 +207,15 @@ def check_dev(dev: object) -> None:
     """Check a development set that chooses a candidate for a domain.
 
     Raises:
-        ValueError: unless it is None, an STSDataset with different scores, or LabeledTexts of which two share a label.
+        ValueError: unless it is None, an STSDataset with different scores, or LabeledTexts of at least two labels, one
+            of them twice.
     """
     if dev is not None and not isinstance(dev, STSDataset | LabeledTexts):
         raise ValueError(f"dev must be an STSDataset, LabeledTexts or None, got {shown(dev)}.")
     if isinstance(dev, STSDataset):
         check_graded(dev, "dev")
-    if isinstance(dev, LabeledTexts) and len(set(dev.labels)) == len(dev.labels):
-        raise ValueError(f"dev must have a label that two texts share, got {len(dev.labels)} different ones.")
+    if isinstance(dev, LabeledTexts):
+        check_labels("dev.labels", dev.labels, len(dev.texts))
 
 
 # --- the corpus ---

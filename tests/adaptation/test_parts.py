@@ -188,9 +188,13 @@ def test_pairs_are_scored_by_spearman_and_labels_by_the_mean_of_three():
 def test_development_sets_that_are_refused():
     task = RetrievalTask({"q": "a"}, {"d": "b"}, {"q": {"d": 1.0}})
     pairs = [STSDataset("no", list("ab"), list("cd"), s) for s in ([1.0, 1.0], [1.0, float("nan")], [1.0, 2.0, 3.0])]
-    for dev in (["a"], task, LabeledTexts(["a", "b"], ["x", "y"]), *pairs):
-        with pytest.raises(ValueError, match=r"^dev(:| must)"):
+    labeled = [
+        LabeledTexts(list("abc"), labels) for labels in (["x", "y", "z"], ["x"] * 3, ["x", "x"], ["x", "x", " "])
+    ]
+    for dev in (["a"], task, *labeled, *pairs):
+        with pytest.raises(ValueError, match=r"^dev(:| must|\.labels must|\.labels, row 2: a label must)"):
             check_dev(dev)
+    check_dev(LabeledTexts(list("abc"), ["x", "y", "x"]))
     check_dev(None)
 
 
