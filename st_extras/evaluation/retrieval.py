@@ -254,7 +254,7 @@ def compare_retrieval(
     Raises:
         ValueError: as for :class:`RetrievalEvaluator`, or if two encoders have one name, one compares by distances, an
             option has no effect, there is no row ``baseline``, or the index is of other documents, another encoder,
-            language or length of passages.
+            language or length of passages, or there is not one encoder with it.
     """
     for option in options:
         check_choice("options: each", option, _OPTIONS if index is None else _OPTIONS_OF_INDEX)
@@ -296,7 +296,9 @@ def compare_retrieval(
                 hits.setdefault(row, []).extend(evaluator.rank(scores))
             if len(names) == 1:  # the words are the same for all encoders
                 bm25_hits += evaluator.rank(word_scores)
-    if by_words is not None and not names:
+    if not names:
+        if by_words is None:
+            raise ValueError(f"index must be None without an encoder, got {str(index)!r}: give one encoder.")
         for rows in row_blocks(len(queries), len(documents)):
             bm25_hits += evaluator.rank(by_words.scores(queries[rows]))
     hits[_BM25] = bm25_hits

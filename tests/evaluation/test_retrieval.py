@@ -204,6 +204,7 @@ def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_enc
     for models, documents, named in (
         ([("a", encoder)], DOCUMENTS, "index must be of the documents of the task"),
         ([("a", encoder), ("b", encoder)], task.documents, "index must be None with several encoders"),
+        ([], task.documents, "index must be None without an encoder, got .*: give one"),
         ([("a", make_encoder(seed=1))], task.documents, "model must be the encoder"),
     ):
         with pytest.raises(ValueError, match=f"^{named}"):
