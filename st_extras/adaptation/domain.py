@@ -46,7 +46,6 @@ from st_extras.adaptation.run import (
 from st_extras.checks import check_choice, check_interval, check_not_negative, shown
 from st_extras.citations import CITATIONS
 from st_extras.correlation import spearman_of_pairs
-from st_extras.encoders.structure import embedding_dimension
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset, without_labeled
 from st_extras.evaluation.geometry import mean_cosine, moved_threshold, unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED, MOST_COMPARED
@@ -128,7 +127,6 @@ def adapt(
     """
     check_dev(dev)
     check_settings(max_general_loss, strength, threshold)
-    embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
     with start_run(model, output, options) as run:
         sample = run.sample(texts)
         if isinstance(dev, LabeledTexts):  # candidates are not computed from the texts whose labels choose

@@ -30,7 +30,7 @@ from st_extras.checks import (
 )
 from st_extras.encoders.adapters import check_adapters
 from st_extras.encoders.prompts import Role, encode_as
-from st_extras.encoders.structure import check_known, keep_modes, warn_if_poorly_read
+from st_extras.encoders.structure import check_known, embedding_dimension, keep_modes, warn_if_poorly_read
 from st_extras.evaluation.label_free import FEWEST_COMPARED
 from st_extras.files import replace_folder, write_json
 from st_extras.modules import pipeline
@@ -135,11 +135,13 @@ def start_run(
         options: how it goes; None: the defaults.
 
     Raises:
-        ValueError: if ``options`` are none, ``output`` may not be used, or ``model`` cuts its embeddings.
+        ValueError: if ``options`` are none, ``output`` may not be used, or ``model`` has no Pooling or cuts its
+            embeddings.
     """
     began = time.perf_counter()
     options = AdaptationOptions() if options is None else check_instance("options", options, AdaptationOptions)
     check_adapters(model)
+    embedding_dimension(model)  # raises for an encoder without Pooling, which transforms cannot follow
     if model.truncate_dim is not None:
         raise ValueError(f"model.truncate_dim must be None, as all dimensions are adapted, got {model.truncate_dim}.")
     with replace_folder(output, overwrite=options.overwrite) as folder, keep_modes(model):

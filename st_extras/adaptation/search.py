@@ -111,8 +111,8 @@ def adapt_search(
 
     Raises:
         ValueError: if a setting is not allowed, ``output`` may not be used, most of the queries are documents, the
-            encoder has routes of other names, has a ``truncate_dim`` or compares by distances, ``keep_index`` cannot
-            be used with it, or an embedding is not finite.
+            encoder has no Pooling, routes of other names or a ``truncate_dim``, or compares by distances,
+            ``keep_index`` cannot be used with it, or an embedding is not finite.
 
     Example:
         >>> import tempfile

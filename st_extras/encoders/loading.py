@@ -15,7 +15,7 @@ import sentence_transformers
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from torch import nn
 
@@ -24,7 +24,7 @@ from st_extras.encoder_names import find_encoder
 from st_extras.encoders.dropout import set_dropout
 from st_extras.encoders.prompt_template import PLAIN, set_prompt_template
 from st_extras.encoders.prompts import name_prompts
-from st_extras.encoders.structure import fix_padding_side
+from st_extras.encoders.structure import fix_padding_side, lacks_pooling
 from st_extras.files import why_unreadable
 
 logger = logging.getLogger(__name__)
@@ -229,14 +229,10 @@ def _place_of(options: Mapping[str, Any]) -> dict[str, Any]:
 def _check_pooling(model: SentenceTransformer, path: str) -> None:
     """Refuse a model whose token embeddings no module pools, which would fail at its first text.
 
-    A transformer that outputs a sentence embedding, as CLIP's does, needs no pooling.
-
     Raises:
-        ValueError: if the transformer outputs token embeddings, and nothing or only Normalize and Dense follow it.
+        ValueError: if :func:`lacks_pooling`.
     """
-    first, *others = [*model] or [None]
-    outputs_tokens = isinstance(first, Transformer) and first.module_output_name == "token_embeddings"
-    if outputs_tokens and all(isinstance(module, Normalize | Dense) for module in others):
+    if lacks_pooling(model):
         raise ValueError(
             f"{path!r} must be an encoder with one pooled embedding of each text, got one without pooling: "
             "load it with load_encoder(..., pooling='mean') and save that."

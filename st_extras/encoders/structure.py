@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Router
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Router
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
@@ -88,14 +89,26 @@ def embedding_dimension(model: nn.Module) -> int:
     """Return the size D of the sentence embeddings in training, which ``truncate_dim`` does not change.
 
     Raises:
-        ValueError: if no module of the model knows it.
+        ValueError: if no module of the model knows it, or none pools its token embeddings.
     """
     encoder = unwrap(model)
     with encoder.truncate_embeddings(None):
         dimension = encoder.get_embedding_dimension()
-    if dimension is None:
-        raise ValueError("model must have a Pooling among its last modules, got one of unknown embedding dimension.")
+    if dimension is None or lacks_pooling(encoder):
+        raise ValueError(
+            "model must have a Pooling among its last modules, got one that gives a text no embedding of known size."
+        )
     return int(dimension)
+
+
+def lacks_pooling(model: SentenceTransformer) -> bool:
+    """Return whether nothing, or only Normalize and Dense, follows a transformer that outputs token embeddings.
+
+    A transformer that outputs a sentence embedding, as CLIP's does, needs no pooling.
+    """
+    first, *others = [*model] or [None]
+    outputs_tokens = isinstance(first, Transformer) and first.module_output_name == "token_embeddings"
+    return outputs_tokens and all(isinstance(module, Normalize | Dense) for module in others)
 
 
 def token_embedding_dimension(model: nn.Module) -> int:

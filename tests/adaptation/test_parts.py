@@ -132,6 +132,14 @@ def test_the_transform_is_that_of_the_docstring(candidate):
     torch.testing.assert_close(moved, embeddings @ affine.matrix + affine.offset)
 
 
+def test_the_candidates_go_from_gentle_to_whitening():
+    """Each keeps no more of variance and mean than the one before it."""
+    kept = [(one.recolor, one.kept_mean, 1 - one.strength) for one in CANDIDATES]
+    assert all(a >= b for gentle, strong in pairwise(kept) for a, b in zip(gentle, strong, strict=True))
+    assert len({*kept}) == len(kept)
+    assert (max(map(max, kept)), kept[-1]) == (1.0, (0.0, 0.0, 0.0))
+
+
 @pytest.mark.parametrize(
     ("count", "most", "outside", "folds"), [(603, 2000, 4000, 2), (603, 300, 4000, 3), (603, 2000, 250, 2)]
 )

@@ -157,6 +157,8 @@ def test_what_no_job_takes(still_encoder, make_encoder, tmp_path, job):
     with pytest.raises(ValueError, match=r"^model\.truncate_dim"):
         job(still_encoder, TEXTS, tmp_path / "out")
     still_encoder.truncate_dim = None
+    with pytest.raises(ValueError, match=r"^model must have a Pooling"):
+        job(SentenceTransformer(modules=[still_encoder[0]], device="cpu"), TEXTS, tmp_path / "out")
     name = "texts" if job is adapt else "documents"
     for texts, message in ((["a cat", 3], "row 1"), (["犬" * k for k in range(1, 300)], "must ")):
         with pytest.raises(ValueError, match=rf"^{name},? {message}"):

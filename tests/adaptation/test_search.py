@@ -152,10 +152,15 @@ def test_transforms_are_the_equation(still_encoder, monkeypatch, fitted):
     share = 0.5 * 150 / 1150
     matrix = (1 - share) * torch.eye(16, dtype=torch.float64) + share * kernel
     m_q, m_d = (side.astype(np.float64).mean(axis=0) for side in base)
+    means = {"own means": 1.0, "halfway means": 0.5, "one mean": 0.0}
+    assert [one.name for one in BOTH_SIDES] == [f"half whitening with {name}" for name in means]
+    quarter = [(one.name.replace("quarter", "half"), one.strength, one.own_mean) for one in QUERIES_ALONE]
+    assert quarter == [(one.name, 0.25, one.own_mean) for one in BOTH_SIDES]
     for one, routes in zip(BOTH_SIDES, both_sides(DOCUMENTS, base, BOTH_SIDES, 0), strict=True):
+        own_mean = means[one.name.removeprefix("half whitening with ")]
         queries, documents = routes.after(base)
         for row in range(5):
-            query = (base[0][row] - m_d - one.own_mean * (m_q - m_d)) @ matrix.numpy()
+            query = (base[0][row] - m_d - own_mean * (m_q - m_d)) @ matrix.numpy()
             np.testing.assert_allclose(queries[row], query / np.linalg.norm(query), atol=1e-4)
             document = (base[1][row] - m_d) @ matrix.numpy()
             np.testing.assert_allclose(documents[row], document / np.linalg.norm(document), atol=1e-4)
@@ -259,7 +264,8 @@ def test_gains_are_those_of_the_best_passages_of_long_documents(still_encoder, t
 
 
 def test_documents_of_judgements_are_cut_too(still_encoder, tmp_path):
-    """nDCG@10 of the base model is that of the evaluator, which cuts them likewise."""
+    """nDCG@10 of the base model is that of the evaluator, which cuts them likewise, each side with its prompt."""
+    still_encoder.prompts = {"query": "the dog ", "document": "a cat "}
     judged = RetrievalTask(
         dict(zip("abcdefgh", QUERIES, strict=False)),
         {str(number): text for number, text in enumerate(LONG)},
@@ -360,6 +366,14 @@ def test_the_weight_is_the_one_that_search_finds_of_long_documents(still_encoder
         assert ("documents are longer than the 16 tokens" in caplog.text) == (words is None)
         hybrid = HybridSearch(found.model, LONG, queries=QUERIES, passages=words)
         assert hybrid.bm25_weight == pytest.approx(weights[words], rel=1e-4)
+        firsts = [
+            [
+                hits[0]["corpus_id"]
+                for hits in HybridSearch(model, LONG, passages=words, bm25_weight=0).search(QUERIES, 1)
+            ]
+            for model in (still_encoder, found.model)
+        ]
+        assert found.details.changed == sum(a != b for a, b in zip(*firsts, strict=True)) / len(QUERIES)
     assert weights[8] != pytest.approx(weights[None], rel=2e-3)
 
 

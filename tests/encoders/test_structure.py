@@ -6,7 +6,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
-from sentence_transformers.sentence_transformer.modules import Router
+from sentence_transformers.sentence_transformer.modules import Normalize, Router
 from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import BertTokenizerFast
@@ -29,8 +29,9 @@ def test_the_dimensions_of_sentences_and_of_tokens(encoder):
     encoder.truncate_dim = 3
     for model in (encoder, Wrapped(encoder)):
         assert (embedding_dimension(model), token_embedding_dimension(model)) == (5, 16)
-    with pytest.raises(ValueError, match="must have a Pooling"):
-        embedding_dimension(SentenceTransformer(modules=[nn.Identity()], device="cpu"))
+    for modules in ([nn.Identity()], [encoder[0]], [encoder[0], Dense(16, 5), Normalize()]):
+        with pytest.raises(ValueError, match="must have a Pooling"):
+            embedding_dimension(SentenceTransformer(modules=modules, device="cpu"))
 
 
 def test_every_module_gets_its_own_mode_back(encoder):

@@ -259,7 +259,10 @@ def test_long_documents_count_by_their_best_passage_as_search_finds_them(encoder
     task = replace(SEARCH, documents=long)
     rows = {}
     for words in (8, None):
+        caplog.clear()
         rows[words] = compare_retrieval(task, [("a", encoder)], passages=words).rows
+        told = "documents are longer than the 16 tokens that the encoder reads" in caplog.text
+        assert told == (words is None)
         for weight, row in ((0, "a"), (None, "a + BM25")):
             asked = {"bm25_weight": 0} if weight == 0 else {"queries": [QUERIES[key] for key in RELEVANT]}
             search = HybridSearch(encoder, long, passages=words, **asked)
@@ -270,9 +273,22 @@ def test_long_documents_count_by_their_best_passage_as_search_finds_them(encoder
             }
             assert rows[words][row]["ndcg@10"] == pytest.approx(loop(scores)[0]["ndcg@10"], abs=1e-5), (words, row)
     assert rows[8]["a"] != rows[None]["a"]
-    assert "documents are longer than the 16 tokens that the encoder reads" in caplog.text
     with pytest.raises(ValueError, match=r"^passages must be"):
         compare_retrieval(task, [("a", encoder)], passages=2)
+
+
+def test_the_tokens_of_a_prompt_count_where_documents_are_cut(encoder):
+    """Of 13 words, the encoder reads all but for a prompt, whether that is given or its own."""
+    texts = {key: f"{text} {text} {text} {text} cat" for key, text in DOCUMENTS.items()}
+    task, prompts = replace(SEARCH, documents=texts), {"query_prompt": "he ", "document_prompt": "the old red "}
+    found = [
+        compare_retrieval(task, [("a", encoder)], passages=words, **given).rows["a"]["ndcg@10"]
+        for words, given in ((8, prompts), (None, prompts), (8, {}), (None, {}))
+    ]
+    assert found[0] != pytest.approx(found[1])
+    assert found[2] == pytest.approx(found[3])
+    encoder.prompts = {"query": "he ", "document": "the old red "}
+    assert compare_retrieval(task, [("a", encoder)], passages=8).rows["a"]["ndcg@10"] == pytest.approx(found[0])
 
 
 PROMPTS = {"query": "he ", "document": "she "}

@@ -183,6 +183,22 @@ def test_what_an_encoder_has_no_embedding_of_is_left_out_for_all(still_encoder, 
             encode_pairs(models, words(60))
 
 
+def test_queries_that_an_encoder_has_no_embedding_of_are_left_out_for_all(routed, monkeypatch):
+    """And the others keep the documents that they stand in."""
+    documents, queries = words(60), [*words(55), "no", "not"]
+    rows = {"query": draw(57, 6), "document": draw(60, 6, seed=1)}
+    rows["query"][[3, 56]], rows["document"][7] = 0, 0
+    monkeypatch.setattr(unrelated_pairs, "encode_as", lambda model, role, *_, **__: rows[role])
+    pairs = encode_pairs([("a", routed)], documents, queries)
+    kept, asked = [text for text in documents if text != documents[7]], [*queries[:3], *queries[4:56]]
+    assert pairs.texts == kept
+    torch.testing.assert_close(pairs.queries["a"], torch.cat([rows["query"][:3], rows["query"][4:56]]))
+    assert pairs.related.tolist() == [[query in document for document in kept] for query in asked]
+    rows["query"][:8] = 0
+    with pytest.raises(ValueError, match=r"^texts must hold at least 50 different sentences to compare, got 48\.$"):
+        encode_pairs([("a", routed)], documents, queries)
+
+
 def test_the_label_free_score_is_that_of_each_other_encoder_beside_the_first():
     texts = words(120)
     embeddings = {name: draw(120, 6, seed=seed) for seed, name in enumerate(("a", "b", "c"))}
