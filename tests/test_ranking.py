@@ -149,6 +149,7 @@ def test_a_query_is_a_sentence_of_a_document(monkeypatch):
     assert {query.rstrip(" 0123456789") for query in made} <= allowed
     numbered = queries_from_documents([f"{number}. {several}" for number in range(50)])
     assert sorted(numbered) == sorted(allowed), "each once, whichever documents have it"
+    assert queries_from_documents(["One cat sat here. Two dogs ran."])[0] in ("One cat sat here.", "Two dogs ran.")
     long = " ".join(f"w{i}" for i in range(30))
     assert queries_from_documents([long, "\u200b", ""]) == [" ".join(f"w{i}" for i in range(12))]
     assert queries_from_documents(["我们搜索所有的文档和所有的书"]) == ["我们搜索所有的文档和所有"]

@@ -87,7 +87,7 @@ def test_texts_without_embedding_are_left_out():
         (TEXTS[:199], torch.zeros(199, 4), "200 different texts are needed, got 0."),
         (TEXTS[:199], draw(199, 4), "200 different texts are needed, got 199."),
         ([*map(str, range(603))], draw(603, 4), "only 0% of the texts have a letter"),
-        (TEXTS, torch.ones(603, 4), "the same embedding, but for the rounding"),
+        (TEXTS, draw(1, 4).repeat(603, 1), "the same embedding, but for the rounding"),
         (TEXTS, torch.ones(603, 4) + 1e-7 * draw(603, 4), "the same embedding, but for the rounding"),
         (TEXTS, torch.eye(603)[:, :199], "needed, and 199 of 603 have an embedding other than 0."),
         (TEXTS[:200], torch.eye(200)[:, :199], "needed, and 199 of 200 have an embedding other than 0."),

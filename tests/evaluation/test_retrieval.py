@@ -429,6 +429,7 @@ def test_a_querys_own_document_is_no_hit(encoder, caplog):
         listed = [key for _, key in ranked if (query, key) != ("a", "a")]
         expected.append(next(1 / rank for rank, key in enumerate(listed, 1) if key in OWN.relevant[query]))
     assert found["cosine_mrr@10"] == pytest.approx(np.mean(expected))
+    assert found["cosine_recall@10"] == 1.0, "what is judged relevant is a hit"
     compared = compare_retrieval(OWN, [("", encoder)])
     assert compared.rows[""]["ndcg@10"] == pytest.approx(found["cosine_ndcg@10"])
     ranks = [1 / rank if rank is not None and rank <= 10 else 0 for rank in compared.ranks[""]]
