@@ -1,6 +1,8 @@
 """Queries of a search, and rankings compared by BM25's first documents: the equation as a loop, and what is refused."""
 
 import random
+import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,13 +91,22 @@ def test_a_candidate_is_refused_by_more_than_a_standard_error():
     assert all(map(np.array_equal, received[0], route.after(base)))
 
 
-def test_by_judgements_a_candidate_must_be_better():
+def test_by_judgements_a_candidate_must_be_better(monkeypatch):
+    """Each comparison takes a second and a half."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def compare(*_: Any) -> tuple[float, None]:
+        clock[0] += 1.5
+        return next(gains), None
+
     base, route = (
         (draw(4, 8).float().numpy(), draw(9, 8, seed=1).float().numpy()),
         Routes(Affine(torch.eye(8), torch.ones(8))),
     )
     gains = iter([0.0, 0.01, -0.01])
-    found = compare_candidates(lambda *_: (next(gains), None), dict.fromkeys("abc", route), base)
+    found = compare_candidates(compare, dict.fromkeys("abc", route), base)
+    assert [one.seconds for one in found] == [1.5] * 3
     why = "not better than the base model"
     assert [(one.name, one.gain, one.low, one.high, one.why_not_accepted) for one in found] == [
         ("a", 0.0, None, None, why), ("b", 0.01, None, None, None), ("c", -0.01, None, None, why)

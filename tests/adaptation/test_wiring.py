@@ -141,7 +141,7 @@ def test_no_points_are_expected_on_texts_that_the_encoder_hardly_reads(
 
 def test_a_run_that_its_minutes_cut_short_says_so_first(still_encoder, tmp_path, monkeypatch):
     """Each batch takes a second: of 1,200 texts in parts of 500, two parts begin within 60 % of 20 seconds."""
-    clock = [0.0]
+    clock = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
     def tick(*_: Any) -> None:
@@ -156,6 +156,7 @@ def test_a_run_that_its_minutes_cut_short_says_so_first(still_encoder, tmp_path,
     assert first == found.cut_short == "Cut short by its minutes: 1,000 of 1,200 texts were encoded."
     assert second == found.reason
     assert found.as_json()["cut_short"] == first
+    assert found.seconds == clock[0] - 100 > 19
     found = adapt(still_encoder, texts, tmp_path / "whole", **quiet(batch_size=50))
     assert (found.texts.encoded, found.cut_short) == (1200, None)
 
