@@ -446,7 +446,7 @@ def test_texts_without_an_embedding_are_left_out(still_encoder, tmp_path, monkey
     monkeypatch.setattr(AdaptationRun, "encode", some_zero)
     found = run(still_encoder, tmp_path, keep_index=True)
     assert found.chosen is not None
-    assert found.texts.used == len(set(DOCUMENTS)) - 2
+    assert (found.texts.used, found.details.queries) == (len(set(DOCUMENTS)) - 2, len(QUERIES) - 2)
     assert f"from {found.texts.used} documents" in (tmp_path / "README.md").read_text()
 
 
