@@ -94,6 +94,7 @@ def test_blocks_hold_the_rows_in_their_order_and_a_change_copies_only_what_it_to
     assert (len(changed), changed.known.tolist()) == (70, expected.any(axis=1).tolist())
     kept = [any(np.shares_memory(one, block) for one in changed.blocks) for block in blocks.blocks]
     assert kept == [True, False, True, True, True, False]
+    assert changed.first.tolist() == [0, 16, 30, 46, 48, 64, 70], "small neighbours are joined"
     empty = changed.changed(np.zeros(70, dtype=bool), more[:0])
     assert (len(empty), empty.whole().shape) == (0, (0, 6))
 
