@@ -132,6 +132,31 @@ def test_a_wrong_index_is_named_by_its_option(run, tmp_path, content):
     assert (code, shown(err)[-1].startswith("Error: --index must be ")) == (2, True), err
 
 
+def test_a_file_in_place_of_a_query_is_refused(run, tmp_path):
+    """As where the shell has put all names in the place of a pattern."""
+    first, second, plain = (write(tmp_path / name, "a cat\n") for name in ("a.txt", "b.txt", "cat"))
+    code, _, err = run("search", "ENC", first, second)
+    expected = f"QUERY must be a text, got the file '{second}': put a pattern in quotes, and give more documents by "
+    assert (code, expected in " ".join(shown(err))) == (2, True), err
+    for query in ("c.txt", plain, "a.cat"):
+        assert run("search", "ENC", first, query, "--json")[0] == 0
+
+
+def test_an_index_that_another_command_has_saved_meanwhile_is_named_by_its_option(run, tmp_path, monkeypatch):
+    text, index = write(tmp_path / "mine.txt", "a cat\n"), tmp_path / "index"
+    save = HybridSearch.save
+
+    def save_later(self, path):
+        monkeypatch.setattr(HybridSearch, "save", save)
+        assert run("search", "ENC", text, "cat", "--index", index, "--json")[0] == 0
+        save(self, path)
+
+    monkeypatch.setattr(HybridSearch, "save", save_later)
+    code, _, err = run("search", "ENC", text, "cat", "--index", index, "--quiet")
+    assert (code, shown(err)[-1].startswith("Error: --index must ")) == (2, True), err
+    assert "overwrite" not in err
+
+
 def test_where_searches_among_documents_with_these_values(run, tmp_path):
     rows = [
         {"id": "a", "text": "a cat", "product": "card", "year": 2025, "open": True},
