@@ -225,7 +225,14 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             '{\n"data": [\n{"text": "a"}]}',
             "must be a list of objects, or hold one .*line 1: not JSON",
         ),
-        ("a.json", "[1, 2]", "row 0: expected a sentence, got 1"),
+        ("a.json", "[1, 2]", "row 0: a row must be an object or a text, got 1"),
+        (
+            "a.jsonl",
+            '\n[{"text": "a"}]\n',
+            r"line 2: a row must be an object or a text, got \[.*: name a file that is one list \.json",
+        ),
+        ("a.jsonl", '{"text": "a"}\nnull\n', "line 2: a row must be an object or a text, got None"),
+        ("a.jsonl", '{"text": "a"}\n{"text":\n', r"line 2: not JSON \(Expecting value: column 9\)"),
         (
             "a.jsonl",
             '{"text": "a"}\n{"text": null}\n',
@@ -328,6 +335,7 @@ SEPARATED = {
     "a header that ends in two": "id;text;;\n7;one, two;;\n",
     "bars": "id|text\n7|one, two\n",
     "blank lines": "\n\nid;text\n\n7;one, two\n",
+    "empty rows around": ";\n ; \nid;text\n7;one, two\n;\n; \n;\n",
     "more commas than semicolons": "id;text;a,b,c,d,e\n7;one, two;x\n",
 }
 
