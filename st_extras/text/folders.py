@@ -20,7 +20,7 @@ from st_extras.text.files import KINDS, file_kind
 logger = logging.getLogger(__name__)
 TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 """The kinds of files that hold texts with ids."""
-JUDGEMENTS = (".tsv", ".txt", ".csv", ".jsonl", ".qrel", ".qrels", ".trec")
+JUDGEMENTS = (*TABLES, ".txt", ".qrel", ".qrels", ".trec")
 """The kinds of files that hold judgements of relevance."""
 _COPIES = ("~", ".bak", ".bk", ".old", ".orig", ".part", ".swp", ".tmp")
 """Endings of what editors, merges and downloads leave beside a file."""

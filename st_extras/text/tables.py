@@ -452,8 +452,7 @@ def _parquet(table: Table) -> Rows:
     try:
         with ParquetFile(table.name, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
             made = MADE_BY_SEARCH if KEY_OF_SEARCH in (file.metadata.metadata or {}) else ()
-            schema = [one for one in file.schema_arrow if one.name not in made]
-            names = _readable([one for one in schema if not one.name.startswith("__index_level_")], table)
+            names = _readable([one for one in file.schema_arrow if one.name not in made], table)
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
             for batch in file.iter_batches(_BATCH, columns=names):
@@ -469,6 +468,8 @@ def _parquet(table: Table) -> Rows:
 def _readable(schema: Iterable[Any], table: Table) -> list[str]:
     """Return the names of the columns that are read: with single values or, where documents are read, lists of texts.
 
+    An index of pandas without a name is none.
+
     Raises:
         ValueError: if two of them have one name.
     """
@@ -476,6 +477,8 @@ def _readable(schema: Iterable[Any], table: Table) -> list[str]:
 
     names: list[str] = []
     for column in schema:
+        if column.name.startswith("__index_level_"):
+            continue
         if column.name in names:
             raise ValueError(f"{table.name}: its columns must have different names, got {column.name} twice.")
         items = getattr(column.type, "value_type", None)

@@ -63,6 +63,11 @@ def test_a_title_is_part_of_its_document_in_a_data_set():
         assert list(iterate_sentences(given)) == TEXTS
 
 
+def test_the_index_of_a_frame_is_no_metadata_of_a_data_set():
+    data = datasets.Dataset.from_pandas(pd.DataFrame({"text": ["one"], "day": ["x"]}, index=[5]))
+    assert as_documents(data) == [Document(0, "", "one", {"day": "x"})]
+
+
 @pytest.mark.parametrize(("read", "other"), [(read_documents, "doc_id"), (read_queries, "qid")])
 def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
     row = {other: "x", "text": "one"}
