@@ -140,11 +140,11 @@ def _graded(where: str, relevant: Any) -> dict[str, float]:
 def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> RetrievalTask:
     """Read a search collection in BEIR's layout: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv``.
 
-    ``corpus`` and ``queries`` may be .jsonl, .csv, .tsv (also .gz) or .parquet files with the columns ``_id`` (or ``id``),
-    ``text`` and, for documents, ``title``, which is put before the text. ``qrels`` may be such a file too, with the
-    columns ``query-id``, ``corpus-id`` and ``score`` (also ``relevance``, ``grade``, ``label``, ``rating``, ``rel`` or
-    ``gain``; without such a column, it has the other two alone, and all are relevant); or have no header, with query,
-    document and grade in each line, or, as in TREC's files, query, anything, document and grade.
+    ``corpus`` and ``queries`` may be .jsonl, .csv, .tsv (also .gz) or .parquet files with the columns ``_id`` (or
+    ``id``), ``text`` and, for documents, ``title``, which is put before the text. ``qrels`` may be such a file too,
+    with the columns ``query-id``, ``corpus-id`` and ``score`` (also ``relevance``, ``grade``, ``label``, ``rating``,
+    ``rel`` or ``gain``; without such a column, it has the other two alone, and all are relevant); or have no header,
+    with query, document and grade in each line, or, as in TREC's files, query, anything, document and grade.
 
     Files that editors leave behind (``test.tsv~``) are not read. Documents and queries without text are left out, as
     are judgements of what is not there; the log has their numbers.

@@ -134,7 +134,7 @@ def check_decoded(text: str, where: str) -> None:
     except UnicodeEncodeError as error:
         raise ValueError(
             f"{where}: not UTF-8, got the byte 0x{ord(text[error.start]) & 0xFF:02x}: save the file as UTF-8; "
-            "iconv -f cp1252 -t utf8 does that if it is Latin-1 or from Windows in Western Europe or America."
+            "iconv -f cp1252 -t utf8 does that if it is Latin-1 or Windows-1252."
         ) from None
 
 
