@@ -428,8 +428,12 @@ def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, lis
 def _has_quoted_fields(path: str) -> bool:
     """Return whether quotes of a .tsv file enclose fields, as pandas and spreadsheets write it, or are text.
 
-    They enclose fields if all rows can be read so and it matters: a field holds a quote, a tab or a line end.
+    They enclose fields if they enclose a name in the header, or all rows can be read so and it matters: a field holds a
+    quote, a tab or a line end.
     """
+    header = next((line for _, line in read_lines(path) if line.strip()), "")
+    if any(name.startswith('"') for name in header.split("\t")):
+        return True
     width, matters = 0, False
     try:
         for _, fields in islice(_records(path, "\t", quoted=True), _SNIFFED):

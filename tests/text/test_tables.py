@@ -124,6 +124,14 @@ def test_quotes_that_are_text_stay_and_swallow_no_row(tmp_path, rows):
     assert [one.text for one in read_documents(path)] == [row.split("\t")[0] for row in rows.split("\n")]
 
 
+def test_quotes_around_the_names_of_a_tsv_enclose_all_fields(tmp_path):
+    """As R's write.table does."""
+    path = write(tmp_path / "a.tsv", '"id"\t"text"\n1\t"a lost card"\n2\t"one"\n')
+    assert texts_by_id(path) == {"1": "a lost card", "2": "one"}
+    with pytest.raises(ValueError, match=r"a\.tsv, line 3: a quote is opened and never closed"):
+        read_documents(write(tmp_path / "a.tsv", '"id"\t"text"\n1\t"one"\n2\t"two\n'))
+
+
 def test_an_empty_first_field_of_a_tsv_is_a_field(tmp_path):
     (document,) = read_documents(write(tmp_path / "a.tsv", "title\ttext\tnote\n\tone\t\n"))
     assert (document.title, document.text, document.metadata) == ("", "one", {})
