@@ -207,11 +207,11 @@ def test_search(run, monkeypatch):
     assert report["details"]["dev"] is not None
 
 
-@pytest.mark.parametrize("passages", [None, "30"])
-def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
+@pytest.mark.parametrize(("passages", "used"), [(None, 9), ("30", 8)])
+def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages, used):
     """With a folder that has a space, a column, and passages, with which the weight was found."""
     chosen = CandidateResult("half", 0.03, 0.02, 0.04)
-    summary, details = TextSummary(9, 9, 9, 8, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
+    summary, details = TextSummary(9, 9, 9, used, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
     model = SentenceTransformer(str(inputs / "encoder"), device="cpu")
     found = Adaptation(model, "half", "half was best.", "", [chosen], summary, details, 1.0)
     monkeypatch.setattr("st_extras.adaptation.adapt_search", lambda *_, **__: found)
@@ -231,6 +231,7 @@ def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
     )
     code, out, err = run("adapt-search", "ENC", "my texts.csv", "-o", "my search", "--column", "body", *options)
     assert (code, "x BM25." in out, "--bm25-weight" in out) == (0, False, False), err
+    assert ("as not all documents were used here." in out) == (summary.used < summary.read)
     assert f"st-extras search 'my search' {shlex.join(source)} \"your query\"\n" in out
 
 

@@ -88,6 +88,15 @@ def test_labelled_texts_and_the_difference_to_the_first_encoder(run, inputs, mak
 
 
 @pytest.mark.usefixtures("data")
+def test_what_the_metrics_of_labelled_texts_mean(run):
+    code, out, err = run("evaluate", "ENC", "--labeled", "labels.tsv")
+    assert (code, "8 texts with 3 labels, x 100" in out, "difference" in out) == (0, True, False), err
+    explained = {line.partition(": ")[0] for line in out.splitlines() if ": " in line}
+    rows = {line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")}
+    assert rows - explained == {"knn5_accuracy", "v_measure_std"}, "each is in the line of another row"
+
+
+@pytest.mark.usefixtures("data")
 def test_search(run, inputs, monkeypatch):
     words = ("evaluate", "ENC", "--retrieval", "faq", "--split", "dev")
     code, out, err = run(*words, "--query-prompt", "he ", "--document-prompt", "a ", "--json")
@@ -122,6 +131,7 @@ def test_one_file_of_judged_queries_beside_bm25(run, inputs):
     for name, row in found.items():
         assert row["ndcg@10"] == pytest.approx(beir[name]["ndcg@10"])
         assert row["difference"] == pytest.approx(row["ndcg@10"] - found["BM25"]["ndcg@10"])
+    assert b"\r" not in Path("r.tsv").read_bytes()
     header, *rows = (line.split("\t") for line in Path("r.tsv").read_text().splitlines())
     assert header == ["rank of the first relevant document of", *found]
     assert run(*words, "documents.jsonl", "--judged", "judged.tsv", "--ranks", "r.tsv")[0] == 0  # in its place

@@ -80,6 +80,18 @@ def test_queries_are_read_line_by_line(run, folder, monkeypatch):
     assert [(one["query"], len(one["hits"])) for one in found] == [("a cat", 1), ("the rain", 1)]
 
 
+def test_on_a_terminal_it_asks_for_each_query(run, folder, monkeypatch):
+    stdin = io.StringIO("a cat\n\nthe rain\n")
+    stdin.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", stdin)
+    code, out, err = run("search", "ENC", folder, "--top-k", "1", "--quiet")
+    assert (code, [line.strip() for line in out.splitlines() if line.strip() in ("a cat", "the rain")]) == (
+        0,
+        ["a cat", "the rain"],
+    ), err
+    assert err.endswith("A query a line; Ctrl-D ends.\n" + "query> " * 4)
+
+
 def hit_of(key: str, text: str, *words: str) -> Hit:
     spans = [(text.index(word), text.index(word) + len(word)) for word in words]
     return Hit(corpus_id=key, score=123.45678, dense=0.5, bm25=1.0, title="", passage=(0, len(text)), text=text,
