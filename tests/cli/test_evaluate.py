@@ -92,8 +92,9 @@ def test_what_the_metrics_of_labelled_texts_mean(run):
     code, out, err = run("evaluate", "ENC", "--labeled", "labels.tsv")
     assert (code, "8 texts with 3 labels, x 100" in out, "difference" in out) == (0, True, False), err
     explained = {line.partition(": ")[0] for line in out.splitlines() if ": " in line}
-    rows = {line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")}
-    assert rows - explained == {"knn5_accuracy", "v_measure_std"}, "each is in the line of another row"
+    rows = {line.split("│")[1].strip(): line.split("│")[2] for line in out.splitlines() if line.startswith("│")}
+    assert [cell for cell in rows.values() if not re.fullmatch(r" +-?\d+\.\d\d ", cell)] == []
+    assert rows.keys() - explained == {"knn5_accuracy", "v_measure_std"}, "each is in the line of another row"
 
 
 @pytest.mark.usefixtures("data")

@@ -285,6 +285,8 @@ def test_the_index_follows_the_documents(run, inputs, tmp_path):
     assert [hit["corpus_id"] for hit in found.search("a cat")[0]] == [
         hit["id"] for hit in changed["searches"][0]["hits"]
     ]
+    _, err = search(more[1:])
+    assert "0 documents encoded (new or changed), 8 kept, 1 earlier one dropped" in " ".join(err.split())
 
 
 def test_the_weight_of_an_index(run, folder):
