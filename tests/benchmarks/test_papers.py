@@ -516,6 +516,31 @@ def test_a_step_is_timed_for_each_setting_that_it_depends_on(offline, tmp_path, 
     assert differing == [[part] for part in other]
 
 
+@pytest.mark.parametrize(("seconds", "timed"), [(1.0, 20), (8.0, 3), (40.0, 1)])
+def test_steps_are_timed_after_one_that_warms_up_until_patience_ends(tiny_folder, monkeypatch, seconds, timed):
+    now = [100.0]
+
+    def clock() -> float:
+        now[0] += seconds
+        return now[0]
+
+    monkeypatch.setattr(papers.time, "perf_counter", clock)
+    encoder, lengths = {"path": str(tiny_folder)}, []
+    make_loss = papers.make_loss
+
+    def watched(*arguments: Any) -> Any:
+        made = make_loss(*arguments)
+        made.register_forward_pre_hook(lambda _, given: lengths.append(len(given[0][0]["input_ids"])))
+        return made
+
+    monkeypatch.setattr(papers, "make_loss", watched)
+    method = {"loss": "SimCSELoss", "batch_size": 4, "bf16": False}
+    cost = papers.timed_step(encoder, method)
+    assert (cost.step_seconds, cost.timed, cost.memory) == (seconds, timed, None)
+    assert lengths == [4] * (1 + timed)
+    assert papers.seconds_to_encode(encoder, 8) == seconds / 8
+
+
 def test_a_step_is_timed_without_a_download():
     settings = {"corpus": "sts", "frequencies": "counts.tsv", "guide": {"path": GUIDE, "pooling": "cls"},
                 "masking": {"top_k": 3, "synonym_ratio": 0.5}}  # fmt: skip
