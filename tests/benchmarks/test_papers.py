@@ -541,6 +541,28 @@ def test_steps_are_timed_after_one_that_warms_up_until_patience_ends(tiny_folder
     assert papers.seconds_to_encode(encoder, 8) == seconds / 8
 
 
+@pytest.mark.parametrize("place", [None, "corpora/wordnet", "corpora/wordnet.zip"])
+def test_the_plan_names_wordnet_if_it_is_not_there_and_needed(tmp_path, monkeypatch, capsys, place):
+    def find(name: str) -> None:
+        if name != place:
+            raise LookupError
+
+    monkeypatch.setattr(papers, "find", find)
+    study = papers.for_device(named_study("papers"), None)
+    costs = dict.fromkeys(("paser", "simcse"), papers.Cost(steps=1_000, step_seconds=0.5, timed=20, memory=3 * 2**29))
+    monkeypatch.setattr(papers, "timed_costs", lambda _, names, __: {name: costs[name] for name in names})
+    downloads = [hub.Download("a, b", 2_500_000_000, False), hub.Download("c", 400_000, True)]
+    for cells, needed in (([("paser", 0), ("paser", 1), ("simcse", 0)], True), ([("simcse", 0)], False)):
+        papers.print_plan(study, cells, downloads, tmp_path)
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("WordNet: 11 MB, not there") for line in lines) == (needed and place is None)
+        assert {"a, b: 2,500 MB, to download", "c: 0 MB, in the cache"} <= {*lines}
+        assert "| simcse | 1 | 1,000 | 500 (20 timed) | 1.5 GiB | 8 min |" in lines
+        assert lines[-1 - len(downloads) - (needed and place is None)] == (
+            f"On this device: 1 x CPU, float32. Encoder: {BERT}."
+        )
+
+
 def test_a_step_is_timed_without_a_download():
     settings = {"corpus": "sts", "frequencies": "counts.tsv", "guide": {"path": GUIDE, "pooling": "cls"},
                 "masking": {"top_k": 3, "synonym_ratio": 0.5}}  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from st_extras.cli import evaluate as command
 from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import LabeledTextEvaluator, compare_retrieval, load_retrieval, sts_evaluator
 from st_extras.evaluation.paired import compare_labeled
@@ -85,6 +86,22 @@ def test_labelled_texts_and_the_difference_to_the_first_encoder(run, inputs, mak
     ]
     assert f"{other['low']:+.2f} to {other['high']:+.2f}" in out
     assert [value for value in other.values() if f"{value:.2f}".lstrip("-") not in out] == []
+
+
+def test_what_is_printed_of_several_encoders(capsys):
+    one = {"sts12_spearman_cosine": 0.5, "mean_spearman_cosine": 0.25, "difference": 0.0, "low": 0.0, "high": 0.0}
+    other = one | {"mean_spearman_cosine": 0.375, "difference": 0.125, "low": -0.0625, "high": 0.31}
+    command._print_scores({"a": one, "b": other, "c": one}, "Spearman x 100", "set", "mean", "pairs", False)
+    title, *table, last = capsys.readouterr().out.splitlines()
+    assert (title, last) == ("Spearman x 100", "difference: in mean, to a; interval: bootstrap over the pairs")
+    rows = [[cell.strip() for cell in line[1:-1].replace("┃", "│").split("│")] for line in table if line[0] in "┃│"]
+    assert rows == [
+        ["set", "a", "b", "c"],
+        ["sts12", "50.00", "50.00", "50.00"],
+        ["mean", "25.00", "37.50", "25.00"],
+        ["difference", "", "+12.50", "+0.00"],
+        ["95 % interval", "", "-6.25 to +31.00", "+0.00 to +0.00"],
+    ]
 
 
 @pytest.mark.usefixtures("data")

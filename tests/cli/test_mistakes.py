@@ -1,5 +1,6 @@
 """What a command refuses by itself: one line that names the option, nothing made and nothing changed."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -115,6 +116,13 @@ def test_the_value_of_a_setting(written, value):
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake(assert_refused, line):
     assert_refused(tuple(shlex.split(line)), MISTAKES[line])
+
+
+def test_of_a_setting_that_is_no_data_the_last_one_counts(run):
+    code, out, err = run(
+        "search", "ENC", "TEXT", "a cat", "--top-k", "5", "--top-k", "2", "--bm25-weight", "1", "--json"
+    )
+    assert (code, len(json.loads(out)["searches"][0]["hits"])) == (0, 2), err
 
 
 @pytest.mark.parametrize("line", BEFORE_THE_TEXT_IS_READ)

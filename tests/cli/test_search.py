@@ -315,9 +315,10 @@ def test_settings_reach_the_index_that_follows(run, tmp_path, monkeypatch):
     write(tmp_path / "mine.txt", "a cat\nthe mat\nan old dog\n")
     recorder = Recorder(monkeypatch)
     recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.encoder:SearchEncoder.embed")
-    code, _, err = run(*words, "--quiet")
-    assert code == 0, err
-    assert recorder.one("HybridSearch.update")["show_progress_bar"] is False
+    for more in (["--quiet"], []):
+        code, _, err = run(*words, *more)
+        assert code == 0, err
+    assert [call["show_progress_bar"] for call in recorder.calls["HybridSearch.update"]] == [False, True]
     assert {call["self"].batch_size for call in recorder.calls["SearchEncoder.embed"]} == {5}
 
 
