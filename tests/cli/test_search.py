@@ -80,6 +80,18 @@ def test_queries_are_read_line_by_line(run, folder, monkeypatch):
     assert [(one["query"], len(one["hits"])) for one in found] == [("a cat", 1), ("the rain", 1)]
 
 
+def test_on_a_terminal_it_asks_for_each_query(run, folder, monkeypatch):
+    stdin = io.StringIO("a cat\n\nthe rain\n")
+    stdin.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", stdin)
+    code, out, err = run("search", "ENC", folder, "--top-k", "1", "--quiet")
+    assert (code, [line.strip() for line in out.splitlines() if line.strip() in ("a cat", "the rain")]) == (
+        0,
+        ["a cat", "the rain"],
+    ), err
+    assert err.endswith("A query a line; Ctrl-D ends.\n" + "query> " * 4)
+
+
 def hit_of(key: str, text: str, *words: str) -> Hit:
     spans = [(text.index(word), text.index(word) + len(word)) for word in words]
     return Hit(corpus_id=key, score=123.45678, dense=0.5, bm25=1.0, title="", passage=(0, len(text)), text=text,
@@ -298,6 +310,8 @@ def test_the_index_follows_the_documents(run, inputs, tmp_path):
     assert [hit["corpus_id"] for hit in found.search("a cat")[0]] == [
         hit["id"] for hit in changed["searches"][0]["hits"]
     ]
+    _, err = search(more[1:])
+    assert "0 documents encoded (new or changed), 8 kept, 1 earlier one dropped" in " ".join(err.split())
 
 
 def test_the_weight_of_an_index(run, folder):
@@ -326,9 +340,10 @@ def test_settings_reach_the_index_that_follows(run, tmp_path, monkeypatch):
     write(tmp_path / "mine.txt", "a cat\nthe mat\nan old dog\n")
     recorder = Recorder(monkeypatch)
     recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.encoder:SearchEncoder.embed")
-    code, _, err = run(*words, "--quiet")
-    assert code == 0, err
-    assert recorder.one("HybridSearch.update")["show_progress_bar"] is False
+    for more in (["--quiet"], []):
+        code, _, err = run(*words, *more)
+        assert code == 0, err
+    assert [call["show_progress_bar"] for call in recorder.calls["HybridSearch.update"]] == [False, True]
     assert {call["self"].batch_size for call in recorder.calls["SearchEncoder.embed"]} == {5}
 
 
