@@ -32,6 +32,11 @@ DOCUMENTS = {f"d{i}": f"{WORDS[i % 31]} {WORDS[(7 * i + 3) % 31]} {WORDS[(5 * i)
 QUERIES = {f"q{i}": f"{WORDS[i]} {WORDS[(3 * i + 1) % 31]}" for i in range(9)} | {"unjudged": "cat"}
 RELEVANT = {f"q{i}": {f"d{(i + 3 * j * j) % 130}": float(1 + (i + j) % 3) for j in range(1 + i * 2)} for i in range(9)}
 SEARCH = RetrievalTask(QUERIES, DOCUMENTS, RELEVANT)
+FEW = RetrievalTask(
+    {f"q{i}": QUERIES[f"q{i}"] for i in range(5)},
+    {f"d{i}": DOCUMENTS[f"d{i}"] for i in range(20)},
+    {f"q{i}": {f"d{3 * i + 1}": 1, f"d{4 * i}": 2} for i in range(5)},
+)
 
 
 def loop(scores: dict[str, dict[str, float]]) -> tuple[dict[str, float], list[float]]:
@@ -279,8 +284,8 @@ def test_long_documents_count_by_their_best_passage_as_search_finds_them(encoder
 
 def test_the_tokens_of_a_prompt_count_where_documents_are_cut(encoder):
     """Of 13 words, the encoder reads all but for a prompt, whether that is given or its own."""
-    texts = {key: f"{text} {text} {text} {text} cat" for key, text in DOCUMENTS.items()}
-    task, prompts = replace(SEARCH, documents=texts), {"query_prompt": "he ", "document_prompt": "the old red "}
+    texts = {key: f"{text} {text} {text} {text} cat" for key, text in FEW.documents.items()}
+    task, prompts = replace(FEW, documents=texts), {"query_prompt": "he ", "document_prompt": "the old red "}
     found = [
         compare_retrieval(task, [("a", encoder)], passages=words, **given).rows["a"]["ndcg@10"]
         for words, given in ((8, prompts), (None, prompts), (8, {}), (None, {}))
@@ -349,8 +354,8 @@ def test_every_option_reaches_what_it_is_for(encoder, tmp_path, capfd, entrance)
 
     def run(model: SentenceTransformer, **options: Any) -> float:
         if entrance == "evaluator":
-            return RetrievalEvaluator(SEARCH, **options)(model)["cosine_ndcg@10"]
-        return compare_retrieval(SEARCH, [("a", model)], index=index, **options).rows["a"]["ndcg@10"]
+            return RetrievalEvaluator(FEW, **options)(model)["cosine_ndcg@10"]
+        return compare_retrieval(FEW, [("a", model)], index=index, **options).rows["a"]["ndcg@10"]
 
     if entrance == "index":
         run(encoder)
