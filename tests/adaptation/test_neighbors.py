@@ -96,6 +96,7 @@ def test_turned_embeddings_and_equally_near_neighbours_are_no_change(tmp_path):
     write_neighbors(tmp_path, TEXTS[:6], draw(6, 4), 5 * draw(6, 4) @ turn, seed=42)
     assert "Of 6 texts, 0 (0%) have another nearest neighbour than before, and 0 (0%) have others" in page(tmp_path)
     assert tables(page(tmp_path)) == {}
+    assert "Below are" not in page(tmp_path)
     before = torch.eye(6)  # all are equally far from each other
     write_neighbors(tmp_path, TEXTS[:6], before, before[[2, 0, 1, 5, 3, 4]], seed=42)
     assert "Of 6 texts, 0 (0%)" in page(tmp_path)
