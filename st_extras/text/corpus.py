@@ -13,8 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_count, check_seed, shown
-from st_extras.text.files import has_lone_surrogate
+from st_extras.checks import check_count, check_seed, has_lone_surrogate, shown
 from st_extras.text.tables import Table, dataset_table, is_missing, open_tables, text_columns, warn_of_faults
 from st_extras.text.words import INVISIBLE, SPACED_WORD
 

@@ -4,7 +4,7 @@ import datasets
 import pandas as pd
 import pytest
 
-from st_extras.text import files
+from st_extras.checks import has_lone_surrogate
 from st_extras.text.corpus import (
     blocks_of_words,
     distinct_sample,
@@ -162,7 +162,7 @@ def test_what_names_no_source_is_refused(sources, message):
 def test_a_text_is_searched_for_lone_surrogates_once(monkeypatch):
     texts = [f"naïve {i}" for i in range(20)]
     searched: list[str] = []
-    known = files.has_lone_surrogate
+    known = has_lone_surrogate
     monkeypatch.setattr("st_extras.text.corpus.has_lone_surrogate", lambda text: searched.append(text) or known(text))
     data = datasets.Dataset.from_dict({"text": texts})
     for given in (texts, data, data.to_iterable_dataset()):
