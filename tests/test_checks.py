@@ -188,9 +188,14 @@ def test_graded_pairs():
         assert found == (PAIRS, [1.0, 2.5, 1.0, 2.5])
     two = "pairs and scores must be at least two pairs and one score for each, not all equal, got "
     for pairs, scores, groups, message in (
-        ([*PAIRS, ("a", 3)], [1, 2, 3, 4, 5], None, "pairs must hold pairs of sentences, got ('a', 3)."),
-        ([*PAIRS, ("a", "b", "c")], [1, 2, 3, 4, 5], None, "pairs must hold pairs of sentences, got ('a', 'b', 'c')."),
-        (["ab", *PAIRS], [1, 2, 3, 4, 5], None, "pairs must hold pairs of sentences, got 'ab'."),
+        ([*PAIRS, ("a", 3)], [1, 2, 3, 4, 5], None, "pairs must hold pairs of valid texts, got ('a', 3)."),
+        (
+            [*PAIRS, ("a", "b", "c")],
+            [1, 2, 3, 4, 5],
+            None,
+            "pairs must hold pairs of valid texts, got ('a', 'b', 'c').",
+        ),
+        (["ab", *PAIRS], [1, 2, 3, 4, 5], None, "pairs must hold pairs of valid texts, got 'ab'."),
         (PAIRS, [1, 2, 3, math.nan], None, "each number in scores must be a finite number, got nan."),
         (PAIRS, [1, 2, 3], None, f"{two}4 pairs, 3 scores, 3 distinct."),
         (PAIRS, [2, 2, 2, 2], None, f"{two}4 pairs, 4 scores, 1 distinct."),
@@ -233,6 +238,12 @@ def test_quantised_embeddings_are_refused(take):
     with pytest.raises(ValueError, match="precision='float32'"):
         take(torch.from_numpy(ROWS > 0))
     take(torch.from_numpy(ROWS))
+
+
+def test_pairs_that_no_tokenizer_takes():
+    for text in (None, 1, "a \ud83d"):
+        with pytest.raises(ValueError, match=r"^pairs must hold pairs of valid texts, got \('one', "):
+            check_text_pairs("pairs", [("one", "two"), ("one", text)])
 
 
 def test_check_rows():
