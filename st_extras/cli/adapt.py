@@ -94,9 +94,11 @@ def adapt(
     texts = stream_sentences(text, column=column)
 
     from st_extras import adaptation  # below: torch, which takes seconds
-    from st_extras.adaptation.domain import check_settings
+    from st_extras.adaptation.domain import check_dev, check_settings
     from st_extras.encoders import load_encoder
 
+    with argument_called("--labeled", "dev.labels"):
+        check_dev(chooser)
     check_settings(max_general_loss, strength, threshold)
     named: Any = {} if prompt is None else {"prompts": {"text": prompt}, "default_prompt_name": "text"}
     adapted = adaptation.adapt(
