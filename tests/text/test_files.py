@@ -1,5 +1,8 @@
 """Lines of files: plain or packed, with errors that name the file and the line."""
 
+import bz2
+import lzma
+
 import pytest
 
 from st_extras.text import files
@@ -20,6 +23,9 @@ def test_lines_are_numbered_and_keep_their_ends(path):
     assert [line.rstrip("\r") for _, line in read_lines(path)] == ["one", "two", "", " three"]
     if path.suffix != ".tsv":
         path.write_bytes(path.read_bytes()[:-9])
+        with pytest.raises(ValueError, match=f"{path.name}: not a whole {path.suffix} file"):
+            list(read_lines(path))
+        path.write_bytes(path.read_bytes()[:12] + b"\xff" * 40)
         with pytest.raises(ValueError, match=f"{path.name}: not a whole {path.suffix} file"):
             list(read_lines(path))
 
@@ -73,6 +79,12 @@ def test_the_case_of_a_name_does_not_decide_what_a_file_is():
         (b"PK\x03\x04\x14\x00", "zip"),
         (bytes.fromhex("1f8b08"), "gzip"),
         (bytes.fromhex("28b52ffd"), "zstd file: unpack it"),
+        (bytes.fromhex("04224d18"), "lz4 file: unpack it"),
+        (bytes.fromhex("d0cf11e0"), "a document of an office program"),
+        (bz2.compress(b"one"), "a bzip2 file without .bz2"),
+        (lzma.compress(b"one"), "an xz file without .xz"),
+        (b"PAR1\x15", "a parquet file"),
+        (b"%PDF-1.7", "a PDF"),
         (b"corpus.jsonl".ljust(257, b"\0") + b"ustar  \0", "tar archive: unpack it"),
     ],
 )
