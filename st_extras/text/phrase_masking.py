@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from st_extras.checks import check_choice, check_count, counted
-from st_extras.text.corpus import check_sentence, iterate_sentences
+from st_extras.text.corpus import iterate_sentences
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
 from st_extras.text.words import MAX_TOP_K, Span, WordFinder, split_at_words, word_spans
 
@@ -151,7 +151,7 @@ class PhraseMasking:
         rows: list[MaskedRow] = []
         sources: list[int] = []
         for index, sentence in zip(indices, sentences, strict=True):
-            made = self._mask_augmented(check_sentence(sentence, f"sentences, row {index}"))
+            made = self._mask_augmented(sentence)
             rows += made
             sources += [index] * len(made)
         columns = {name: [row[field] for row in rows] for field, name in enumerate(("sentence", "masked", "phrase"))}
@@ -212,7 +212,7 @@ def _occurrences(words: Sequence[str], phrase: tuple[str, ...], breaks: set[int]
     """
     starts: list[int] = []
     count = len(phrase)
-    if not count or count > len(words):
+    if not count:
         return starts
     for start, word in enumerate(words):
         if word == phrase[0] and (not starts or start >= starts[-1] + count):

@@ -1,3 +1,4 @@
+import functools
 import json
 import math
 import pickle
@@ -74,6 +75,58 @@ def test_extractors_come_back_from_their_json_and_from_pickle(extractor):
     again = build_extractor(json.loads(json.dumps(extractor_config(extractor))))
     assert again(text) == extractor(text) == pickle.loads(pickle.dumps(extractor))(text)
     assert again.config == extractor.config
+
+
+NAMES = [f"name{first}{second}" for first in "abcde" for second in "abcdef"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        JiebaKeywords,
+        functools.partial(TfidfKeywords.fit, CORPUS),
+        functools.partial(TfidfKeywords, {}, 1),
+        RakeKeywords,
+    ],
+)
+def test_the_number_of_keywords_is_limited(make):
+    text = ", ".join(NAMES)
+    for options, count in (({}, 20), ({"top_k": 2}, 2), ({"top_k": 25}, 25), ({"top_k": None}, 30)):
+        assert len(make(**options)(text)) == count
+        assert len(make(**options)(f"{text}. {text}")) == 2 * count, "wherever they stand"
+    with pytest.raises(ValueError, match=r"^top_k must"):
+        make(top_k=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: TfidfKeywords([], 1), "idf must"),
+        (lambda: TfidfKeywords({"cat": math.nan}, 1), r"idf\['cat'\] must"),
+        (lambda: TfidfKeywords({}, -1), "unseen_idf must"),
+        (lambda: TfidfKeywords({}, 1, stop_words="the"), "stop_words must"),
+        (lambda: TfidfKeywords.fit(CORPUS, stop_words="the"), "stop_words must"),
+        (lambda: TfidfKeywords.fit(CORPUS, max_df=0), "max_df must"),
+        (lambda: TfidfKeywords.fit(CORPUS, max_df=1.1), "max_df must"),
+        (lambda: TfidfKeywords.fit(["...", ""]), "corpus must hold sentences with words, got 2 sentences without"),
+        (lambda: TfidfKeywords.fit("the cat"), "sentences must"),
+        (lambda: RakeKeywords(stop_words="the"), "stop_words must"),
+    ],
+)
+def test_settings_that_are_refused(make, named):
+    with pytest.raises(ValueError, match=rf"^{named}"):
+        make()
+
+
+def test_extractors_are_built_by_their_names():
+    text = "the big cat sat in a red park of Paris"
+    built = {"jieba": JiebaKeywords(), "tfidf": TfidfKeywords.fit(CORPUS), "rake": RakeKeywords(), print: print}
+    for name, expected in built.items():
+        found = build_extractor(name, CORPUS)
+        assert type(found) is type(expected)
+        if name is not print:
+            assert (found(text), found.config) == (expected(text), expected.config)
+    assert found is print
 
 
 @pytest.mark.parametrize("call", [build_extractor, extractor_config])

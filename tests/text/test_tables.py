@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from st_extras.evaluation import load_judged, load_labeled_texts, load_sts
 from st_extras.text.corpus import read_sentences
 from st_extras.text.documents import read_documents, read_queries
-from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_file
+from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_file, read_number
 from tests.helpers import write
 
 TEXTS = [
@@ -226,6 +227,12 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             "must be a list of objects, or hold one .*line 1: not JSON",
         ),
         ("a.json", "[1, 2]", "row 0: expected a sentence, got 1"),
+        ("a.json", b'["caf\xe9"]', "a.json: not UTF-8, got the byte 0xe9"),
+        (
+            "a.csv",
+            "id,text\n1,a\rb\n",
+            "line 2: a carriage return within a line: put the field",
+        ),
         (
             "a.jsonl",
             '{"text": "a"}\n{"text": null}\n',
@@ -241,6 +248,23 @@ def test_a_fault_is_one_sentence(tmp_path, name, content, message):
     assert str(tmp_path / name) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(("value", "number"), [("3", 3.0), (2, 2.0), (" -0.5\n", -0.5), (True, 1.0)])
+def test_a_number_of_a_cell(value, number):
+    assert read_number(value, "here", "grade") == number
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        *((value, "a grade is missing, got .*: fill it, or leave its row out") for value in ("", " ", None, math.nan)),
+        *((value, "a grade must be a finite number, got ") for value in ("x", "inf", "nan", -math.inf, [], 10**400)),
+    ],
+)
+def test_a_cell_that_holds_no_number(value, message):
+    with pytest.raises(ValueError, match=rf"^a\.csv, line 3: {message}"):
+        read_number(value, "a.csv, line 3", "grade")
 
 
 def test_a_json_object_of_many_objects_is_refused_in_one_short_line(tmp_path):
