@@ -161,7 +161,7 @@ def test_of_equal_documents_the_first_comes_first(still_encoder, monkeypatch):
 
 def test_queries_without_text_or_known_words(search):
     assert [len(hits) for hits in search.search(["", "zzz", " \u200b", "cat"], 4)] == [0, 4, 0, 4]
-    assert search.search("cat") == search.search(["cat"])
+    assert search.search("cat") == search.search(["cat"]) == search.search("cat", 10)
     assert_hits(search.search("zzz", 4), loop(scores_of(search.model, ["zzz"]), 0, 4))
 
 
@@ -268,6 +268,10 @@ def test_documents_are_encoded_by_length_and_stay_in_their_places(still_encoder,
         {"bm25_weight": -0.1},
         {"share": 0},
         {"batch_size": 0},
+        {"passages": 3},
+        {"language": "klingon"},
+        {"embeddings": [[1.0, 2.0]]},
+        {"embeddings": [1.0] * 60},
     ],
     ids=str,
 )
@@ -282,6 +286,23 @@ def test_a_search_that_is_refused(search):
     for options, argument in (({"queries": "a cat", "top_k": 0}, "top_k"), ({"queries": [3]}, "queries")):
         with pytest.raises(ValueError, match=f"^{argument} must"):
             search.search(**options)
+    for queries in ("a cat", [], [3]):
+        with pytest.raises(ValueError, match=r"^queries must"):
+            search.scores(queries)
+    for wrong in (0, 1.5):
+        with pytest.raises(ValueError, match=r"^one_in must be a whole number"):
+            search.unrelated_similarity(wrong)
+    with pytest.raises(ValueError, match=r"^one_in must be at most a tenth of [\d,]+ pairs, got 1,000\."):
+        search.unrelated_similarity()
+
+
+def test_settings_that_are_neither_true_nor_false_are_refused(search, tmp_path):
+    for change in (search.add, search.update, lambda *given, **named: HybridSearch(search.model, *given, **named)):
+        with pytest.raises(ValueError, match=r"^show_progress_bar must be True or False, got 1"):
+            change({"a": "a cat"}, show_progress_bar=1)
+    with pytest.raises(ValueError, match=r"^overwrite must be True or False, got 'no'"):
+        search.save(tmp_path / "index.parquet", overwrite="no")
+    assert (len(search.ids), [*tmp_path.iterdir()]) == (60, [])
     with pytest.raises(ValueError, match=r"^queries must be .* got a dict with the keys 'q1', 'q2': give its values"):
         search.search({"q1": "a cat", "q2": "a dog"})  # BEIR's: not its ids
 

@@ -88,6 +88,12 @@ def test_other_programs_read_it(still_encoder, tmp_path):
     assert table["words_"].tolist()[0] == 5
     assert {*table["words"][1]} == {"e42", "there", "is", "no", "paper"}
     assert len(table["embeddings"][0][0]) == 16
+    columns = [parquet.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0).column(i) for i in range(10)]
+    assert [one.path_in_schema.partition(".")[0] for one in columns if one.compression == "ZSTD"] == [
+        *("id", "title", "text", "product")
+    ], "numbers would not shrink"
+    assert [one.path_in_schema for one in columns if one.is_stats_set] == ["product", "words_"], "what one searches by"
+    assert [one.path_in_schema for one in columns if one.has_dictionary_page] == ["words.list.element"]
     duckdb = pytest.importorskip("duckdb")
     file = str(tmp_path / "a.parquet")
     assert duckdb.sql(f"SELECT id FROM '{file}' WHERE product = 'printer'").fetchall() == [("e42",)]
@@ -305,6 +311,8 @@ def test_the_file_and_not_a_link_to_it_is_replaced(search, path):
     opened.remove(["d1"])
     opened.save(link)
     assert link.is_symlink()
+    assert parquet_file.check_search_file(link) == path.resolve()
+    assert parquet_file.check_search_file(f"{path}.new") == path.resolve().with_name("index.parquet.new")
     assert "d1" not in HybridSearch.open(path, search.model).ids
 
 
@@ -594,6 +602,7 @@ def test_files_of_others_are_refused_and_stay(search, tmp_path):
             lambda file: HybridSearch.open(file, search.model),
             search.save,
             lambda file: search.save(file, overwrite=True),
+            parquet_file.check_search_file,
         ):
             with pytest.raises(ValueError, match=message):
                 use(tmp_path / name)
@@ -601,9 +610,10 @@ def test_files_of_others_are_refused_and_stay(search, tmp_path):
         HybridSearch.open(tmp_path / "none", search.model)
     with pytest.raises(ValueError, match="must be in a folder that exists"):
         search.save(tmp_path / "none" / "index")
-    for use in (search.save, lambda file: HybridSearch.open(file, search.model)):
-        with pytest.raises(ValueError, match=r"^path must name a file, got ''\."):
-            use("")
+    for use in (search.save, lambda file: HybridSearch.open(file, search.model), parquet_file.check_search_file):
+        for nothing in ("", " "):
+            with pytest.raises(ValueError, match=rf"^path must name a file, got '{nothing}'\."):
+                use(nothing)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
     (tmp_path / "nothing").touch()
     search.save(tmp_path / "nothing")
