@@ -159,10 +159,14 @@ def test_of_equal_documents_the_first_comes_first(still_encoder, monkeypatch):
     assert [hit["corpus_id"] for hit in search.search("zzz", 3)[0]] == [0, 1, 2]
 
 
-def test_queries_without_text_or_known_words(search):
+def test_queries_without_text_or_known_words(search, monkeypatch):
     assert [len(hits) for hits in search.search(["", "zzz", " \u200b", "cat"], 4)] == [0, 4, 0, 4]
     assert search.search("cat") == search.search(["cat"]) == search.search("cat", 10)
     assert_hits(search.search("zzz", 4), loop(scores_of(search.model, ["zzz"]), 0, 4))
+    alone = [search.search(query)[0] for query in QUERIES]
+    for blocks in (1, 3):
+        monkeypatch.setattr(functional, "_SCORES", 1000 // blocks)
+        assert search.search(["", *QUERIES[:2], " ", *QUERIES[2:], ""]) == [[], *alone[:2], [], *alone[2:], []]
 
 
 def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_encoder, monkeypatch):

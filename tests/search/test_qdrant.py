@@ -35,6 +35,7 @@ DOCUMENTS = [
     for i, text in enumerate([*LONG, *SHORT])
 ]
 QUERIES = [" ".join(random.Random(500 + i).choices(WORDS, k=2 + i % 5)) for i in range(5)] + ["the the cat", " "]
+QUERIES.insert(4, "")
 RECENT = models.Filter(must=[models.FieldCondition(key="year", range=models.Range(gte=2010))])
 
 
