@@ -117,7 +117,6 @@ class PhraseMasking:
             with_indices=True,
             input_columns="sentence",
             num_proc=num_proc,
-            remove_columns="sentence",
             desc="Masking phrases",
         )
         if len(rows) == 0 or "_source" not in rows.column_names:

@@ -41,6 +41,7 @@ def test_the_words_of_ascii_text_are_those_of_any_text(text):
     pieces = split_at_words(text)
     assert "".join(pieces) == text
     assert list(pieces[1::2]) == [text[start:end] for start, end in spans]
+    assert split_at_words(text, lambda _: spans) == pieces, "with words of one's own"
 
 
 def test_every_user_has_its_list():
