@@ -6,7 +6,9 @@ import threading
 from pathlib import Path
 
 import datasets
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as parquet_file
 
 from st_extras.text.corpus import distinct_sample, iterate_sentences, read_sentences, stream_sentences
 from st_extras.text.documents import Document, as_documents
@@ -40,6 +42,10 @@ def test_a_parquet_file_is_read_by_its_text_column(tmp_path):
         read_sentences(several)
     path = parquet(tmp_path / "a.parquet", texts=[*ROWS, None])
     with pytest.raises(ValueError, match=r"a\.parquet, row 10: .* got None"):
+        read_sentences(path)
+    broken = pa.table({"text": pa.array([b"caf\xe9"]).view(pa.string())})
+    parquet_file.write_table(broken, path)
+    with pytest.raises(ValueError, match=r"a\.parquet, row 0: could not be read \(UnicodeDecodeError: "):
         read_sentences(path)
     path.write_bytes(b"PAR1 but nothing else PAR1")
     with pytest.raises(ValueError, match=r"a\.parquet, row 0: could not be read") as caught:
