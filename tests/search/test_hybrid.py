@@ -507,6 +507,9 @@ def test_the_similarity_of_unrelated_pairs_takes_a_sample_of_documents(still_enc
     found = search.unrelated_similarity(10)
     assert found == search.unrelated_similarity(10) == pytest.approx(expected, abs=0.1)
     assert found != expected
+    sentences = [f"The {kind} is here today." for kind in ("cat", "dog", "river", "man", "car", "book", "tree", "rain")]
+    search = HybridSearch(still_encoder, [" ".join(sentences)] * 40 + sentences * 8, bm25_weight=1)
+    assert search.unrelated_similarity(10) < 1, "the first 40 contain every sentence"
 
 
 def test_a_search_without_documents_has_no_unrelated_similarity_but_a_collection(search):
