@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from st_extras.evaluation import load_judged, load_labeled_texts, load_sts
 from st_extras.text.corpus import read_sentences
@@ -168,6 +170,14 @@ def test_columns_of_lists_are_not_read(tmp_path):
     assert read_sentences(tmp_path / "a.parquet") == ["one"]
     with pytest.raises(ValueError, match="has no column embedding: it has text;"):
         read_sentences(tmp_path / "a.parquet", column="embedding")
+    table = pa.table({"text": ["one", "two"], "embedding": [[0.5] * 100, [1.0] * 100]})
+    parquet.write_table(table, tmp_path / "b.parquet", compression={"embedding.list.element": "zstd"})
+    chunk = parquet.ParquetFile(tmp_path / "b.parquet").metadata.row_group(0).column(1)
+    content = bytearray((tmp_path / "b.parquet").read_bytes())
+    start = chunk.dictionary_page_offset
+    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    (tmp_path / "b.parquet").write_bytes(content)
+    assert read_sentences(tmp_path / "b.parquet") == ["one", "two"], "whatever stands there"
 
 
 @pytest.mark.parametrize(
@@ -348,6 +358,7 @@ SEPARATED = {
     "bars in a header": 'id,text,a|b|c|d\n7,"one, two",x\n',
     "commas at both ends": ',id,text,\n,7,"one, two",\n',
     "sep that names itself": "sep=:\nid:text\n7:one, two\n",
+    "sep below blank lines": "\n\nsep=:\nid:text\n7:one, two\n",
     "rows that end in one": "id;text\n7;one, two;\n",
     "a header that ends in two": "id;text;;\n7;one, two;;\n",
     "bars": "id|text\n7|one, two\n",
