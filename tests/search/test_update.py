@@ -227,6 +227,7 @@ def test_embeddings_that_are_there_are_not_computed(still_encoder):
     with count_rows(still_encoder) as encoded:
         search = HybridSearch(still_encoder, texts, bm25_weight=0.1, embeddings=rows)
     assert sum(encoded) == 2 + 4, "probes, and some that are compared"
+    assert search.passages is None, "documents stay whole from now on, too"
     assert_same(search, HybridSearch(still_encoder, texts, bm25_weight=0.1, passages=None))
     more = [*texts, "one more"]
     search.update(more, embeddings=still_encoder.encode_document(more))

@@ -1,6 +1,7 @@
 """Frequency tables: counts as a loop, labels by hand, files that come back, and what is refused."""
 
 import json
+import logging
 import os
 from collections import Counter
 
@@ -12,10 +13,12 @@ from datasets import Dataset
 from st_extras.text.frequency import FrequencyTable, vocabulary
 
 
-def test_counts_are_those_of_a_loop_without_special_tokens_and_truncation(tokenizer, sentences):
-    texts = [" ".join(sentences * 5), "a"]
+def test_counts_are_those_of_a_loop_without_special_tokens_and_truncation(tokenizer, sentences, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    texts, tokenizer.model_max_length = [" ".join(sentences * 5), "a"], 16
     tokenizer(texts, truncation=True, max_length=4, padding=True)
     table = FrequencyTable.count(texts, tokenizer)  # the tokenizer still truncates
+    assert not caplog.messages, "no encoder reads them, so none is too long"
     seen = Counter(token for text in texts for token in tokenizer.tokenize(text))
     assert table.counts.tolist() == [seen[token] for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     assert table.counts[tokenizer.cls_token_id] == 0
