@@ -8,7 +8,7 @@ import pytest
 from st_extras.evaluation import load_retrieval, load_sts
 from st_extras.text.corpus import read_sentences, stream_sentences
 from st_extras.text.documents import read_documents, read_queries
-from st_extras.text.folders import find_judgements
+from st_extras.text.folders import find_judgements, find_search_folder
 from tests.helpers import write
 
 BESIDE = ("~", ".orig", ".bak", ".bk", ".swp", ".part", ".old", ".tmp")
@@ -57,6 +57,14 @@ def test_a_search_collection_is_its_documents_with_titles_and_no_copies(beir):
     assert read_sentences(beir) == DOCUMENTS, "judgements show what the folder is as well"
     with pytest.raises(ValueError, match=rf"^'{beir}' must hold one queries file, got none\.$"):
         read_queries(beir)
+
+
+def test_a_corpus_alone_makes_no_search_collection(tmp_path):
+    for name in ("corpus.jsonl", "more.jsonl"):
+        write(tmp_path / name, CORPUS.replace('"d', f'"{name[0]}'))
+    assert find_search_folder(tmp_path) is None
+    assert find_search_folder(tmp_path / "corpus.jsonl") is None
+    assert [*texts_by_id(tmp_path)] == ["c1", "c2", "m1", "m2"]
 
 
 def test_judgements_come_by_their_splits_in_the_order_of_names(tmp_path):
