@@ -119,7 +119,7 @@ class PhraseMasking:
             num_proc=num_proc,
             desc="Masking phrases",
         )
-        if len(rows) == 0 or "_source" not in rows.column_names:
+        if len(rows) == 0:
             raise ValueError(
                 "sentences must hold a sentence with a phrase to mask, got "
                 f"{counted(len(given), 'sentence')} without one."

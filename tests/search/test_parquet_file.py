@@ -373,6 +373,9 @@ def test_words_that_are_compared_in_another_way_are_counted_again(still_encoder,
     search = HybridSearch(still_encoder, BEFORE, queries=QUERIES, passages=8, language=language)
     search.add([{"id": "titled", "title": QUERIES[0], "text": "a cat"}])
     search.save(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_file.WordCounts, "of", lambda *_: pytest.fail("counted again"))
+        assert HybridSearch.open(path, search.model).search(QUERIES) == search.search(QUERIES)
     monkeypatch.setattr(term_weights, "search_words", lambda text, *given, **named: words(text[::-1], *given, **named))
     opened = HybridSearch.open(path, search.model)
     options = {"bm25_weight": search.bm25_weight, "passages": 8, "language": language}

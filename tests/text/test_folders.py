@@ -69,11 +69,11 @@ def test_a_corpus_alone_makes_no_search_collection(tmp_path):
 
 def test_judgements_come_by_their_splits_in_the_order_of_names(tmp_path):
     inside = ["test.tsv", "dev.qrels", "all.trec", "train.csv.gz", "few.txt", "Wide.QREL", ".hidden.tsv", "notes.md"]
-    beside = ["qrels.tsv", "qrels.first.jsonl", "qrels.md", "judged.tsv"]
+    beside = ["qrels.tsv", *(f"qrels.{name}.jsonl" for name in "zbycx"), "qrels.md", "judged.tsv"]
     for name in [*(f"qrels/{name}" for name in inside), *beside]:
         write(tmp_path / name, QRELS)
     found = find_judgements(tmp_path)
-    assert [*found] == ["Wide", "all", "dev", "few", "test", "train", "first", "qrels"]
+    assert [*found] == ["Wide", "all", "dev", "few", "test", "train", *"bc", "qrels", *"xyz"]
     assert found["train"] == tmp_path / "qrels/train.csv.gz"
 
 

@@ -150,7 +150,8 @@ def test_without_a_mask_token_phrases_are_deleted():
         ({"mask_token": " ", "on_missing_mask": "delete"}, [], "mask_token"),
         ({"on_missing_mask": "drop"}, [], "on_missing_mask"),
         ({"top_k": 0}, [], "top_k"),
-        ({}, ["the of and", "of"], "sentences must"),
+        ({}, ["the of and", "of"], "sentences must hold a sentence with a phrase to mask, got 2 sentences without one"),
+        ({}, [], "sentences must hold a sentence with a phrase to mask, got 0 sentences without one"),
     ],
 )
 def test_bad_input_is_named(options, sentences, named):

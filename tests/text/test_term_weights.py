@@ -249,6 +249,8 @@ def test_the_rules_of_words_are_recognized_by_what_they_make(monkeypatch):
     words = search_words
     monkeypatch.setattr(term_weights, "search_words", lambda *given, **named: [*words(*given, **named)][:-1])
     assert all(word_rules(language) != rules[language] for language in rules)
+    monkeypatch.setattr(term_weights, "search_words", lambda text, language, **_: words(text, language))
+    assert all(word_rules(language) != rules[language] for language in rules), "without single characters"
 
 
 def test_sentences_and_lines_of_three_words_can_be_searched_for():
