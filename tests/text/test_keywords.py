@@ -41,7 +41,7 @@ def test_a_callable_gives_spans_or_words():
 
 def test_tfidf_ranks_by_the_corpus_without_stop_words_and_frequent_words():
     extractor = TfidfKeywords.fit(CORPUS, top_k=2, stop_words=())
-    assert mask("Mat, cat, Park", extractor) == "_, cat, _"
+    assert mask("Mat, Cat, Park", extractor) == "_, Cat, _"
     assert mask("cat, cat, Mat, park", extractor) == "_, _, _, park", "twice 1.22 > 1.92; ties by position"
     assert mask("a zebra ran", TfidfKeywords.fit(CORPUS, top_k=1)) == "a _ ran", "an unseen word is the rarest"
     # "cat" and "the" are in 3 of the 4 sentences

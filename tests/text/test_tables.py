@@ -248,6 +248,7 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             '{"text": "a"}\n{"text": null}\n',
             "line 2: .* got None: leave its row out, or fill it",
         ),
+        ("a.jsonl", "{}\n", "has no column .*: it has none; column"),
         ("a.parquet", "PAR1 nothing PAR1", "could not be read"),
         ("a.parquet.gz", "", "could not be read"),
     ],
@@ -308,6 +309,15 @@ def test_the_page_has_every_usual_name():
     table = page.partition("## Where text comes from")[2].partition("<!-- commands -->")[0]
     named = [*QUERY_COLUMNS, "_id", *DOCUMENT_IDS, *QUERY_IDS, "id", "title", "label"]
     assert [name for name in named if f"`{name}`" not in table] == []
+
+
+def test_a_column_may_be_missing_in_a_table_of_few(tmp_path):
+    """Columns without a name, as pandas writes its row numbers, do not count."""
+    wanted = {"text": Column(("text",)), "grade": Column(("grade",), optional_up_to=2)}
+    few, many = write(tmp_path / "a.csv", ",text,by\n0,one,me\n"), write(tmp_path / "b.csv", "text,by,on\none,me,x\n")
+    assert [row for _, row in open_file(few, wanted).rows()] == [{"text": "one"}]
+    with pytest.raises(ValueError, match=r"b\.csv has no column grade: it has text, by, on"):
+        next(open_file(many, wanted).rows())
 
 
 def test_missing_columns_of_labels_name_their_options(tmp_path):
