@@ -62,7 +62,7 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
     """More documents than a side suggests, with titles and passages, by a weight at which both sides count."""
     still_encoder.similarity_fn_name = similarity
     scale = 1 if similarity == "cosine" else 20
-    search = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=0.05 * scale, passages=8)
+    search = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=0.0517 * scale, passages=8)
     assert len(search.embeddings) > len(DOCUMENTS) + 10
     moved = search.to_qdrant(client, "documents")
     for limits, filters in (
@@ -82,8 +82,9 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
 
 
 def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkeypatch):
-    """Seven documents at a time."""
+    """Seven documents at a time, encoded as documents, and queries as queries."""
     monkeypatch.setattr(qdrant, "_DOCUMENTS", 7)
+    still_encoder.prompts = {"query": "the old ", "document": "a red "}
     search = HybridSearch(still_encoder, DOCUMENTS[20:], bm25_weight=0.05, passages=8)
     moved = search.to_qdrant(client, "documents")
     changed = [{**DOCUMENTS[30], "text": LONG[0]}, {**DOCUMENTS[31], "title": "another"}]
