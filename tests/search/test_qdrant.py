@@ -100,6 +100,9 @@ def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkey
         assert there(moved, what) == here(search, what)
     anew = search.to_qdrant(client, "anew")
     assert_same(anew.search(QUERIES), search.search(QUERIES))
+    dense = {hit["corpus_id"]: hit["dense"] for hit in anew.search(QUERIES[0], 200)[0]}
+    found = {hit["corpus_id"]: hit["dense"] for hit in moved.search(QUERIES[0], 200)[0]}
+    assert found == pytest.approx(dense, abs=2e-5)
     assert client.count("documents").count == client.count("anew").count == len(search.ids)
     stored, expected = (
         {point.id: point.payload for point in client.scroll(name, limit=1000)[0]} for name in ("documents", "anew")

@@ -119,6 +119,7 @@ def test_a_field_of_several_lines_is_one_document_of_a_tsv(tmp_path, columns):
         '5" and 6"\t1',
         '"a" and "b"\t1',
         '""a"" b\t1',
+        '"one\t1"\n"two\t2"',
         '"one\t1\ntwo\t2\n"three\t3',
     ],
 )
