@@ -258,6 +258,12 @@ def test_embeddings_that_are_given_leave_documents_whole(still_encoder):
     documents = {"long": long, **BEFORE}
     search = HybridSearch(still_encoder, documents, bm25_weight=0.1, passages=8)
     assert (search.passages, len(search.embeddings) > len(documents)) == (8, True)
+    passages = len(search.embeddings)
+    search.add({"whole": long}, embeddings=still_encoder.encode_document([long]))
+    assert (search.passages, search.passage_spans[-1]) == (8, [(0, len(long))]), "this one alone is not cut"
+    search.add({"cut": long + " here"})
+    assert len(search.embeddings) > passages + 4
+    search.remove(["whole", "cut"])
     counts = search.update(documents, embeddings=still_encoder.encode_document([*documents.values()]))
     assert (search.passages, len(search.embeddings)) == (None, len(documents))
     assert (counts.encoded, counts.kept) == (len(documents), 0), "all are whole from now on"

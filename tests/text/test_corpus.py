@@ -31,7 +31,8 @@ def test_text_file_is_a_sentence_a_line(tmp_path, name):
 def test_tables_are_read_by_their_columns(tmp_path):
     """A quote that opens a sentence of a .tsv file swallows no lines."""
     jsonl = '{"text": "one", "id": 3}\n\n"two"\n{"id": 4, "sentence": "three", "text": "not this"}\n'
-    assert read_sentences(write(tmp_path / "a.jsonl.gz", jsonl)) == ["one", "two", "three"]
+    jsonl += '{"text": "four", "id": 5}\n{"sentence": "five"}\n'
+    assert read_sentences(write(tmp_path / "a.jsonl.gz", jsonl)) == ["one", "two", "three", "four", "five"]
     csv = 'id,sentence\n1,"one, and\nhalf"\n2,two\n3,"he said ""no"""\n'
     assert read_sentences(write(tmp_path / "a.csv", csv)) == ["one, and\nhalf", "two", 'he said "no"']
     tsv = f'sentence1\tscore\r\n"one\t1\r\n\ntwo\rtwo\t2\n{"x" * 200_000}\t3\n'
@@ -42,6 +43,7 @@ def test_sources_are_concatenated_in_order_up_to_the_limit(tmp_path):
     files = [write(tmp_path / "b.txt", "one\n\ntwo\n"), write(tmp_path / "a.txt", "three\none\n")]
     assert read_sentences(files) == ["one", "two", "three", "one"]
     assert read_sentences(map(str, files), limit=3) == ["one", "two", "three"]
+    assert read_sentences([write(tmp_path / "c.txt", "\n"), *files], limit=1) == ["one"]
     with pytest.raises(ValueError, match=r"^sources must"):
         read_sentences([])
     for read in (read_sentences, stream_sentences):

@@ -121,6 +121,14 @@ def test_a_column_is_chosen_by_the_option_that_a_message_names(tmp_path, read, k
             read(sources)
 
 
+def test_several_sources_come_one_after_the_other(tmp_path):
+    files = [write(tmp_path / f"{name}.csv", f"id,text\n{name}1,one\n{name}2,two\n") for name in "cab"]
+    assert [one.id for one in read_documents(files)] == ["c1", "c2", "a1", "a2", "b1", "b2"]
+    assert [*read_queries(files)] == ["c1", "c2", "a1", "a2", "b1", "b2"]
+    lines = [write(tmp_path / f"{name}.txt", "one\n\ntwo\n") for name in "ab"]
+    assert [one.id for one in read_documents(lines)] == [*read_queries(lines)] == ["0", "2", "3", "5"]
+
+
 def test_texts_without_ids_are_numbered(tmp_path, caplog):
     assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [
         Document("0", "", "one"),
@@ -187,7 +195,7 @@ class Day(date):
         *(("card", "card"), (7, 7), (0.5, 0.5), (True, True), (date(2024, 5, 1), date(2024, 5, 1)), (BERLIN, BERLIN)),
         *((np.str_("card"), "card"), (np.int64(7), 7), (np.float32(0.5), 0.5), (np.bool_(True), True)),
         *((Decimal("0.5"), 0.5), (pd.Timestamp(BERLIN), BERLIN), (np.datetime64("2024-05-01"), datetime(2024, 5, 1))),
-        *((["lost", "stolen"], "lost, stolen"), (("lost",), "lost"), ([], None)),
+        *((["lost", "", "stolen", None, "found"], "lost, stolen, found"), (("lost",), "lost"), ([], None)),
         (Day(2024, 5, 1), date(2024, 5, 1)),
         *((value, None) for value in (None, math.nan, np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT"))),
     ],

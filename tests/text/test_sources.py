@@ -40,8 +40,8 @@ def test_a_parquet_file_is_read_by_its_text_column(tmp_path):
     several = parquet(tmp_path / "b.parquet", column="headline", body=ROWS)
     with pytest.raises(ValueError, match=r"b\.parquet has no column .*: it has id, headline, body"):
         read_sentences(several)
-    path = parquet(tmp_path / "a.parquet", texts=[*ROWS, None])
-    with pytest.raises(ValueError, match=r"a\.parquet, row 10: .* got None"):
+    path = parquet(tmp_path / "a.parquet", texts=[*ROWS * 110, None])
+    with pytest.raises(ValueError, match=r"a\.parquet, row 1100: .* got None"):
         read_sentences(path)
     broken = pa.table({"text": pa.array([b"caf\xe9"]).view(pa.string())})
     parquet_file.write_table(broken, path)
