@@ -396,8 +396,9 @@ def test_a_chosen_column_decides_the_separator(tmp_path):
         ValueError, match=r"no column text: it has id, note, if any, body .*first row.*; column \(--col"
     ):
         read_sentences(path, column="text")
-    path = write(tmp_path / "b.csv", "a;b;c;d,label,text\n1;2,x,one\n")
-    assert load_labeled_texts(path).labels == ["x"], "two wanted columns, though semicolons give more"
+    for header in ("a;b;c;d,label,text", "a;text;c;d,label,text"):
+        path = write(tmp_path / "b.csv", f"{header}\n1;2,x,one\n")
+        assert load_labeled_texts(path).labels == ["x"], "two wanted columns, though semicolons give more"
     path = write(tmp_path / "c.csv", 'id;title;x,text\n1;2;3,"one, two"\n')
     assert read_sentences(path) == ["one, two"], "the column that is needed, not two that are optional"
 
