@@ -56,6 +56,7 @@ def test_labels_by_hand():
     table = FrequencyTable(["a", "b", "c", "d", "e", "f"], [5, 0, 1, 9, 7, 2])
     assert table.labels(0.5).tolist() == [0, 1, 1, 0, 0, 1]  # int(0.5 * 5) = 2 of the seen, and b
     assert table.labels(0.1).tolist() == [0, 1, 0, 0, 0, 0]
+    assert table.labels(0.35).tolist() == [0, 1, 1, 0, 0, 0]  # int(0.35 * 5) = 1
     assert FrequencyTable(["a", "b", "c", "d"], [3, 3, 3, 3]).labels(0.5).tolist() == [1, 1, 0, 0]
     many = FrequencyTable([f"t{i}" for i in range(1000)], [i % 3 for i in range(1000)])
     lowest = sorted(range(1000), key=lambda i: (many.counts[i], i))[: 334 + 333]
