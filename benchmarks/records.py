@@ -212,8 +212,8 @@ def header(study: str, record: dict[str, Any]) -> dict[str, Any]:
     encoder = record.get("encoder")
     name = encoder_name(encoder) if isinstance(encoder, dict) else encoder
     seed = None if same["method"] in UNTRAINED else record.get("seed")
-    strings = {key: value for key, value in record.items() if isinstance(value, str)}
-    return strings | {"study": study, "run": record["run"], "encoder": name, **same, "seed": seed}
+    own = {"study": study, "run": record["run"], "encoder": name, **same, "seed": seed}
+    return own | {key: value for key, value in record.items() if isinstance(value, str) and key not in own}
 
 
 def encoder_name(settings: dict[str, Any]) -> str:
@@ -235,11 +235,8 @@ def _values(value: Any, keys: list[str]) -> Iterator[tuple[list[str], dict[str, 
         value = {str(number): one for number, one in enumerate(value)}
     if not isinstance(value, dict):
         return
-    if "{" not in keys[0]:
-        matches = {keys[0]: {}} if keys[0] in value else {}
-    else:
-        pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(keys[0])))
-        matches = {key: match.groupdict() for key in value if (match := pattern.fullmatch(key))}
+    pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(keys[0])))
+    matches = {key: match.groupdict() for key in value if (match := pattern.fullmatch(key))}
     for key, captured in matches.items():
         for path, others, found in _values(value[key], keys[1:]):
             yield [key, *path], captured | others, found

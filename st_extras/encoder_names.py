@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 DEMO = "demo"
-"""The name of the packaged encoder, unless a folder is called so."""
+"""The name of the packaged encoder, unless a folder with an encoder is called so."""
 DEMO_ID = "sentence-transformers/all-MiniLM-L6-v2"
 """What the hub calls it."""
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -53,12 +53,13 @@ def find_encoder(name: str | os.PathLike[str], *, revision: str | None = None) -
         ValueError: if it can only be a folder, and there is none of that name, or it is a file or another folder.
     """
     name = os.fspath(name)
-    if os.path.exists(name):
-        if not any(Path(name).glob("*.json")):
-            raise ValueError(f"{name!r} could not be loaded as an encoder: it is no folder with a config.json in it.")
+    is_there = os.path.exists(name)
+    if is_there and any(Path(name).glob("*.json")):
         return name
     if name == DEMO:
         return packaged_minilm()
+    if is_there:
+        raise ValueError(f"{name!r} could not be loaded as an encoder: it is no folder with a config.json in it.")
     if name.startswith((".", "~", os.sep)) or name.count("/") > 1 or not name:
         raise ValueError(f"{name!r} could not be loaded as an encoder: there is no such folder.")
     if name in (DEMO_ID, DEMO_ID.partition("/")[2]) and revision is None and importlib.util.find_spec(_PACKAGE):

@@ -26,6 +26,8 @@ def test_what_a_name_stands_for():
     assert find_encoder(DEMO_ID, revision="v1") == DEMO_ID
     assert find_encoder("org/there", revision="v1") == "org/there"
     Path("demo").mkdir()
+    Path("demo/sentences.txt").write_text("one")
+    assert find_encoder("demo") == "packaged", "what `st-extras demo demo` writes is no encoder"
     Path("demo/config.json").write_text("{}")
     assert find_encoder("demo") == "demo", "a folder of the user comes first"
     assert find_encoder(Path("demo")) == "demo"

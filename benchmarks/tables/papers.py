@@ -152,8 +152,12 @@ def settings_table() -> Table:
         loss = settings["loss"][0] + str(settings.get("base.loss", ("",))[0])
         shared = first.setdefault(loss, settings)
         own = {name: value for name, value in settings.items() if settings is shared or shared.get(name) != value}
+        values = [f"{name.rpartition('.')[2]} {value}" for name, (value, _) in own.items()]
+        parts = {name.partition(".")[0] for name in settings}
+        missing = [name.rpartition(".") for name in shared if name not in settings]
+        values += dict.fromkeys(f"without {last if part in parts else part}" for part, _, last in missing)
         rows[f"`{method}`"] = {
-            "settings": "; ".join(f"{name.rpartition('.')[2]} {value}" for name, (value, _) in own.items()),
+            "settings": "; ".join(values),
             "place": "; ".join(dict.fromkeys(place for _, place in own.values())),
         }
     return of_texts("method", rows, left=3)

@@ -45,8 +45,8 @@ def check_objective(value: str) -> str:
     Raises:
         ValueError: if it is neither.
     """
-    module, colon, name = value.partition(":")
-    if colon and all(part.isidentifier() for part in (*module.split("."), name)):
+    module, _, name = value.partition(":")
+    if all(part.isidentifier() for part in (*module.split("."), name)):
         return value
     if value not in LOSSES:
         raise ValueError(f"objective must be one of {', '.join(LOSSES)}, or module:Class, got {shown(value)}.")

@@ -58,7 +58,7 @@ class Command(TyperCommand):
             ValueError: if an option that names data, and takes one value, is given twice.
         """
         _, _, order = self.make_parser(ctx).parse_args(args=[*args])
-        for parameter in (one for one in self.params if one.name in READ and one.param_type_name == "option"):
+        for parameter in (one for one in self.params if one.name in READ):
             if (count := order.count(parameter)) > 1 and not parameter.multiple:
                 raise ValueError(f"{_shown_name(parameter)} must be given once, got it {count} times.")
         return super().parse_args(ctx, args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -101,6 +102,11 @@ def search(
     if queries is None:
         options.refuse_unread(context, "needs --queries", "query_column")
     options.check_index(index)
+    if file := next((one for one in query or () if _is_file_like(one, documents)), None):
+        raise ValueError(
+            f"QUERY must be a text, got the file {file!r}: put a pattern in quotes, and give more documents by "
+            "--documents, queries by --queries."
+        )
     given = list(query or ()) if queries is None else [*read_queries(queries, column=query_column).values()]
     sources = [documents, *(more_documents or ())]
     read = read_documents(sources, column=column, whole_files=whole_files)
@@ -124,7 +130,7 @@ def search(
             found = HybridSearch.open(index, model, batch_size=batch_size)
         _check_made_with(found, index, passages, language)
         _follow(found, read, unlabelled, bm25_weight, show_progress_bar)
-        found.save(index)
+        _save(found, index)
     else:
         if unlabelled is None and bm25_weight is None:
             unlabelled = options.read_given_queries(None, sources)
@@ -139,7 +145,7 @@ def search(
             show_progress_bar=show_progress_bar,
         )
         if index is not None:
-            found.save(index)
+            _save(found, index)
     if as_json and given:
         searches = [_as_json(query, hits) for query, hits in _find_each(found, given, top_k, among)]
         print_json({"documents": len(found.ids), "bm25_weight": found.bm25_weight, "searches": searches})
@@ -158,6 +164,21 @@ def search(
             print_line("A query without text finds nothing.")
         else:
             _print_hits(text, hits, found.model.similarity_fn_name)
+
+
+def _is_file_like(query: str, documents: str) -> bool:
+    """Return whether a query is a file with the ending of the documents, as where the shell has replaced a pattern."""
+    ending = Path(query).suffix
+    return ending != "" and ending == Path(documents).suffix and os.path.isfile(query)
+
+
+def _save(found: HybridSearch, index: Path) -> None:
+    try:
+        found.save(index)
+    except ValueError as error:  # it was a new file, or that of this search, when the command began
+        raise ValueError(
+            f"--index must not be written by another command at the same time, got {str(index)!r}: run this again."
+        ) from error
 
 
 def _among(conditions: Iterable[str], documents: Sequence[Document]) -> Callable[[Document], bool] | None:

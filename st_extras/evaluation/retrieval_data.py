@@ -15,7 +15,7 @@ from typing import Any
 from st_extras.checks import check_instance, shown
 from st_extras.text.corpus import Sources, check_sentence, is_blank
 from st_extras.text.documents import Document, as_documents, read_documents, read_queries, text_id
-from st_extras.text.files import read_lines
+from st_extras.text.files import file_kind, read_lines
 from st_extras.text.folders import TABLES, find_file, find_judgements
 from st_extras.text.tables import DOCUMENT_IDS, QUERY_IDS, Column, Rows, Table, open_file, read_number
 
@@ -140,11 +140,11 @@ def _graded(where: str, relevant: Any) -> dict[str, float]:
 def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> RetrievalTask:
     """Read a search collection in BEIR's layout: ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv``.
 
-    ``corpus`` and ``queries`` may be .jsonl, .csv or .tsv files (also .gz) with the columns ``_id`` (or ``id``),
-    ``text`` and, for documents, ``title``, which is put before the text. ``qrels`` may be such a file too, with the
-    columns ``query-id``, ``corpus-id`` and ``score`` (also ``relevance``, ``grade``, ``label``, ``rating``, ``rel`` or
-    ``gain``; without such a column, it has the other two alone, and all are relevant); or have no header, with query,
-    document and grade in each line, or, as in TREC's files, query, anything, document and grade.
+    ``corpus`` and ``queries`` may be .jsonl, .csv, .tsv (also .gz) or .parquet files with the columns ``_id`` (or
+    ``id``), ``text`` and, for documents, ``title``, which is put before the text. ``qrels`` may be such a file too,
+    with the columns ``query-id``, ``corpus-id`` and ``score`` (also ``relevance``, ``grade``, ``label``, ``rating``,
+    ``rel`` or ``gain``; without such a column, it has the other two alone, and all are relevant); or have no header,
+    with query, document and grade in each line, or, as in TREC's files, query, anything, document and grade.
 
     Files that editors leave behind (``test.tsv~``) are not read. Documents and queries without text are left out, as
     are judgements of what is not there; the log has their numbers.
@@ -239,6 +239,8 @@ def _by_query(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, d
 
 def _open_judgements(file: Path) -> tuple[Table, str]:
     """Return the table of a file of judgements, and, for messages, what its columns were taken for without a header."""
+    if file_kind(file)[0] == ".parquet":
+        return open_file(file, _JUDGEMENT_COLUMNS), ""
     number, first = next(((number, line) for number, line in read_lines(file) if line.strip()), (0, ""))
     for between in _SEPARATORS:
         fields = first.split(between)

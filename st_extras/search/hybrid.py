@@ -270,8 +270,8 @@ class HybridSearch:
             **options: of ``client.create_collection``, such as ``replication_factor=2``.
 
         Raises:
-            ValueError: if the collection exists, a field of the metadata is named "_document", a number in it is
-                infinite or has more than 64 bits, or a document has more passages than Qdrant holds.
+            ValueError: if the collection exists, a field of the metadata is named "_document", a number in it has
+                more than 64 bits, or a document has more passages than Qdrant holds.
             OSError: if the server refuses or does not answer.
         """
         from st_extras.search.qdrant import make_collection

@@ -29,7 +29,8 @@ from st_extras.encoders.passages import Passages
 from st_extras.ranking import EmbeddingBlocks
 from st_extras.search.state import SearchState, Weight, WeightRule
 from st_extras.text.documents import Document, Scalar, exact
-from st_extras.text.tables import KEY_OF_SEARCH, MADE_BY_SEARCH
+from st_extras.text.folders import KEY_OF_SEARCH
+from st_extras.text.tables import MADE_BY_SEARCH
 from st_extras.text.term_weights import WordCounts, word_rules
 
 _CHECKSUM = b"st_extras.checksum"  # in the file's metadata

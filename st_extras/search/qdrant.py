@@ -234,7 +234,7 @@ class QdrantSearch:
 
         Raises:
             ValueError: as for :class:`HybridSearch`; or if a field of the metadata is named "_document", a number in it
-                is infinite or has more than 64 bits, a document has more passages than Qdrant holds, or the collection
+                has more than 64 bits, a document has more passages than Qdrant holds, or the collection
                 has become another's.
         """
         given = as_documents(documents, require_ids=True)
@@ -496,11 +496,10 @@ def _check_metadata(documents: Sequence[Document]) -> None:
                     f"documents must have no metadata named {_DOCUMENT!r}, which holds the document in a payload, got "
                     f"one in {shown(document.id)}."
                 )
-            is_too_large = isinstance(value, int) and not -(2**63) <= value < 2**63
-            if is_too_large or (isinstance(value, float) and not np.isfinite(value)):
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise ValueError(
-                    f"documents must have numbers in their metadata that a payload can hold, finite and of at most 64 "
-                    f"bits, got {shown(value)} as {field!r} of {shown(document.id)}."
+                    f"documents must have numbers in their metadata that a payload can hold, of at most 64 bits, got "
+                    f"{shown(value)} as {field!r} of {shown(document.id)}."
                 )
 
 

@@ -109,7 +109,7 @@ def title_and_text(row: Mapping[str, Any], where: str) -> tuple[str, str]:
     title, text = row.get("title"), row.get("text")
     if is_missing(title):
         return "", check_sentence(text, where)
-    return check_sentence(title, where).strip(), "" if is_missing(text) else check_sentence(text, where)
+    return check_sentence(title, f"{where}, title").strip(), "" if is_missing(text) else check_sentence(text, where)
 
 
 def with_title(title: str, text: str) -> str:

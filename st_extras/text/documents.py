@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
@@ -53,7 +54,7 @@ class Document:
         title: stripped; "" without one.
         text: without the title.
         metadata: further fields by their names, such as product or date: texts, numbers, truth values, dates and times,
-            never None or NaN. Not to be changed in place: give :meth:`HybridSearch.add
+            never None, NaN or infinite. Not to be changed in place: give :meth:`HybridSearch.add
             <st_extras.search.HybridSearch.add>` the document with other metadata. It is not part of the hash.
     """
 
@@ -90,9 +91,9 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
         N documents in their order, those without text too. Ids keep their type; numpy's whole numbers become Python's.
 
     Raises:
-        ValueError: if ``documents`` is a string, a set (its order changes from run to run), a dict of splits or of
-            pandas; an id is neither a text nor a whole number of 64 bits, is blank, stands twice, or is missing where
-            others have one; or a text or title is not a string, or holds a lone surrogate.
+        ValueError: if ``documents`` is a string, a set (its order changes from run to run), a dict of splits or a
+            data frame; an id is neither a text nor a whole number of 64 bits, is blank, stands twice, or is missing
+            where others have one; or a text or title is not a string, or holds a lone surrogate.
 
     Example:
         >>> from st_extras.text.documents import as_documents
@@ -105,10 +106,11 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
         raise ValueError(
             f"{name} must have an order, got a set, whose order changes from run to run: give a list or a dict by id."
         )
-    if hasattr(documents, "iloc"):  # of pandas, whose index may hold the ids or not
+    if hasattr(documents, "iloc") or hasattr(documents, "columns"):  # a series of pandas, whose index may hold the ids
         raise ValueError(
             f"{name} must be texts, dicts or a data set, got a {type(documents).__name__}: give list(series), "
-            'series.to_dict() by id, or frame.to_dict("records").'
+            'series.to_dict() by id, or rows by frame.to_dict("records") of pandas, frame.to_dicts() of polars or '
+            "table.to_pylist() of pyarrow."
         )
     columns = text_columns(ids=DOCUMENT_IDS, option="")
     by_id = isinstance(documents, Mapping) and not any(hasattr(one, "column_names") for one in documents.values())
@@ -261,7 +263,7 @@ def _collect(
     if left_out and kind == "document":
         first, *more = (table.name for table in tables if table.left_out)
         logger.warning(
-            "%s: left out of the metadata, which holds texts, numbers, truth values and dates alone: %s.",
+            "%s: left out of the metadata, which holds texts, finite numbers, truth values and dates alone: %s.",
             *(f"{first} and others" if more else first, ", ".join(left_out)),
         )
     return documents, have_ids
@@ -272,8 +274,8 @@ def as_metadata(fields: Mapping[Any, Any], where: str) -> tuple[dict[str, Scalar
 
     It keeps str, int, float, bool, date and datetime. Values of numpy and pandas become these, and a Decimal a float; a
     list of texts, such as tags, becomes one text with ", " between them. None, NaN, NaT, NA and an empty list are as if
-    the field were absent. The fields of a dict under "metadata" count as the document's own. Other lists, dicts, bytes,
-    images and the like cannot be kept.
+    the field were absent. The fields of a dict under "metadata" count as the document's own. Infinite numbers, which
+    JSON does not have, other lists, dicts, bytes, images and the like cannot be kept.
 
     Args:
         fields: by name, of a row of a table or a dict.
@@ -294,7 +296,7 @@ def as_metadata(fields: Mapping[Any, Any], where: str) -> tuple[dict[str, Scalar
         if value is None or type(value).__name__ == "NAType":  # of pandas, which has no truth value
             continue
         scalar = _as_scalar(value, where)
-        if scalar is None or not name:
+        if scalar is None or scalar in (math.inf, -math.inf) or not name:
             dropped.append(name or repr(key))
         elif scalar == scalar:  # else NaN or NaT
             kept[name] = scalar

@@ -116,7 +116,7 @@ def read_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:
                 if len(line) > MAX_LINE:
                     raise ValueError(f"{path}, line {number}: a line must have at most {MAX_LINE:,} characters.")
                 check_decoded(line, f"{path}, line {number}")
-                yield number, line
+                yield number, line.lstrip("\ufeff")  # as where files were joined
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}, line {number + 1}: not UTF-16 ({error.reason}): save it as UTF-8.") from None
 
@@ -134,7 +134,7 @@ def check_decoded(text: str, where: str) -> None:
     except UnicodeEncodeError as error:
         raise ValueError(
             f"{where}: not UTF-8, got the byte 0x{ord(text[error.start]) & 0xFF:02x}: save the file as UTF-8; "
-            "iconv -f latin1 -t utf8 does that if it is Latin-1."
+            "iconv -f cp1252 -t utf8 does that if it is Latin-1 or Windows-1252."
         ) from None
 
 
@@ -151,7 +151,10 @@ def parse_json(text: str, where: str) -> Any:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:  # no JSON, a number of too many digits, or nested too deeply
-        raise ValueError(f"{where}: not JSON ({error}).") from None
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError) and "\n" not in text:  # where may name the line
+            reason = f"{error.msg}: column {error.colno}"
+        raise ValueError(f"{where}: not JSON ({reason}).") from None
     if "\\u" in text and has_lone_surrogate(json.dumps(content, ensure_ascii=False)):
         raise ValueError(f"{where}: a JSON string must be valid text, got a lone surrogate (\\ud800 to \\udfff).")
     return content

@@ -20,12 +20,14 @@ from st_extras.text.files import KINDS, file_kind
 logger = logging.getLogger(__name__)
 TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 """The kinds of files that hold texts with ids."""
-JUDGEMENTS = (".tsv", ".txt", ".csv", ".jsonl", ".qrel", ".qrels", ".trec")
+JUDGEMENTS = (*TABLES, ".txt", ".qrel", ".qrels", ".trec")
 """The kinds of files that hold judgements of relevance."""
 _COPIES = ("~", ".bak", ".bk", ".old", ".orig", ".part", ".swp", ".tmp")
 """Endings of what editors, merges and downloads leave beside a file."""
 _ENCODER_FILES = {"modules.json", "config_sentence_transformers.json"}
 """A folder with these files is that of an encoder: its card and other files are not read as text."""
+KEY_OF_SEARCH = b"st_extras.search"
+"""In the metadata of a file that HybridSearch.save wrote: what it says about the search."""
 _TEXTS = tuple(kind for kind in KINDS if kind != ".json")  # folders of data sets describe themselves in .json
 
 
@@ -73,9 +75,9 @@ def only_one(files: Sequence[Path], folder: Path, what: str) -> Path:
 
 
 def files_of_folder(folder: Path) -> list[Path]:
-    """Return the files with texts in a folder and below it, sorted by name; folders of encoders are not read.
+    """Return the files with texts in a folder and below it, sorted by name, without encoders and files of searches.
 
-    The log has the number of other files that are not hidden.
+    The log has these, and the number of other files that are not hidden.
 
     Raises:
         ValueError: if there are none, they are of several kinds, or one is there twice, packed and not.
@@ -95,26 +97,50 @@ def files_of_folder(folder: Path) -> list[Path]:
         below[:] = sorted(name for name in below if name[0] != ".")
         for file in (place / name for name in names if name[0] != "."):
             (files if stem_of(file, _TEXTS) and file.is_file() else others).append(file)
-    files.sort()
+    files = _without_searches(sorted(files))
     if not files:
         raise ValueError(f"'{folder}' is a folder without {', '.join(_TEXTS)} files: give files.")
     return _check_one_kind(files, others, str(folder))
 
 
 def files_of_pattern(pattern: str) -> list[Path]:
-    """Return the files that match a pattern, sorted by name; if some have known endings, those alone.
+    """Return the files that match a pattern, sorted by name, without files of searches; if some have known endings,
+    those alone.
 
-    The log has the number of the others.
+    The log has the searches, and the number of the others.
 
     Raises:
         ValueError: if there are none, they are of several kinds, or one is there twice, packed and not.
     """
-    files = sorted(file for file in map(Path, glob(pattern, recursive=True)) if file.is_file())
+    files = _without_searches(sorted(file for file in map(Path, glob(pattern, recursive=True)) if file.is_file()))
     if not files:
         raise ValueError(f"There is no file that matches {pattern!r}.")
     known = {file for file in files if stem_of(file, KINDS)} or {file for file in files if not is_copy(file)}
     others = [file for file in files if file not in known] if known else []
     return _check_one_kind(sorted(known) or files, others, pattern)
+
+
+def _without_searches(files: list[Path]) -> list[Path]:
+    """Return the files that ``HybridSearch.save`` did not write; the log has those that it wrote."""
+    kept = []
+    for file in files:
+        if _holds_search(file):
+            logger.warning("%s holds a search, and is not read as text.", file)
+        else:
+            kept.append(file)
+    return kept
+
+
+def _holds_search(file: Path) -> bool:
+    if file_kind(file) != (".parquet", ""):
+        return False
+    import pyarrow  # type: ignore[import-untyped]
+    from pyarrow.parquet import read_metadata  # type: ignore[import-untyped]
+
+    try:
+        return KEY_OF_SEARCH in (read_metadata(file).metadata or {})
+    except (pyarrow.ArrowException, OSError):  # which is reported where the file is read
+        return False
 
 
 def _check_one_kind(files: list[Path], others: list[Path], where: str) -> list[Path]:

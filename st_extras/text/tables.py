@@ -16,7 +16,7 @@ from typing import Any
 
 from st_extras.checks import counted, shown
 from st_extras.text.files import MAX_LINE, check_decoded, file_kind, open_text, parse_json, read_lines
-from st_extras.text.folders import files_of_folder, files_of_pattern, find_search_folder, is_copy
+from st_extras.text.folders import KEY_OF_SEARCH, files_of_folder, files_of_pattern, find_search_folder, is_copy
 from st_extras.text.markdown import parse_markdown
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ QUERY_IDS = ("query-id", "query_id", "qid", "q_id")
 
 Rows = Iterator[tuple[str, Any]]
 """``(place, row)``: the file with its line or row, for messages, and a value for each column, or a text alone."""
-KEY_OF_SEARCH = b"st_extras.search"
-"""In the metadata of a file that HybridSearch.save wrote: what it says about the search."""
 MADE_BY_SEARCH = ("id_is_number", "spans", "embeddings", "words", "counts")
 """The columns of such a file beside those of the documents."""
 _SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
@@ -294,7 +292,19 @@ def _markdown(table: Table) -> Rows:
 def _jsonl(table: Table) -> Rows:
     for where, line in _lines(table):
         if line.strip():
-            yield where, parse_json(line, where)
+            yield where, _checked_row(parse_json(line.strip(), where), where, ": name a file that is one list .json")
+
+
+def _checked_row(row: Any, where: str, hint_of_list: str = "") -> Any:
+    """Return a row of JSON if it is an object or a text.
+
+    Raises:
+        ValueError: if it is not; the message begins with ``where``, and ends with the hint if it is a list.
+    """
+    if not isinstance(row, dict | str):
+        hint = hint_of_list if isinstance(row, list) else ""
+        raise ValueError(f"{where}: a row must be an object or a text, got {shown(row)}{hint}.")
+    return row
 
 
 def _json(table: Table) -> Rows:
@@ -305,7 +315,8 @@ def _json(table: Table) -> Rows:
         if start.startswith("["):
             content = start + stream.read()
             check_decoded(content, name)
-            yield from ((f"{name}, row {number}", row) for number, row in enumerate(parse_json(content, name)))
+            places = ((f"{name}, row {number}", row) for number, row in enumerate(parse_json(content, name)))
+            yield from ((where, _checked_row(row, where)) for where, row in places)
             return
     try:
         yield from _jsonl(table)
@@ -345,6 +356,7 @@ def _separator(path: str, columns: Mapping[str, Column]) -> str:
 def _below_header(path: str, separator: str, quoted: bool) -> Rows:
     """Yield the rows of a file whose first row names its columns; what is missing at the end of a row is None."""
     names: list[str] | None = None
+    held: list[tuple[str, dict[str, str | None]]] = []  # empty rows, which spreadsheets leave below the last one
     for where, fields in _records(path, separator, quoted):
         if names is None:
             if separator.join(fields).casefold() == f"sep={separator}":  # for Excel
@@ -368,11 +380,14 @@ def _below_header(path: str, separator: str, quoted: bool) -> Rows:
                 f"{where}: a row must have {len(names)} fields, got {len(fields)} and a quote that is not closed on "
                 "its line: save the table as .csv."
             )
-        yield where, dict.fromkeys(names) | dict(zip(names, fields, strict=False))
+        held.append((where, dict.fromkeys(names) | dict(zip(names, fields, strict=False))))
+        if any(map(str.strip, fields)):
+            yield from held
+            held.clear()
 
 
 def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place and the fields of each record; lines without any are skipped.
+    """Yield the place and the fields of each record; lines without any are skipped, and empty records at the beginning.
 
     By ``csv``: pandas and pyarrow know no line numbers, and lose rows without an error where a quote is not closed.
 
@@ -382,9 +397,12 @@ def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, lis
         quoted: whether a field may be in double quotes, and then hold separators and line ends; else quotes are text.
     """
     lines = read_lines(path)
+    has_begun = False
     if not quoted:
         for number, line in lines:
-            if content := line.rstrip("\r\n"):
+            content = line.rstrip("\r\n")
+            has_begun = has_begun or bool(content.strip())
+            if content and has_begun:
                 yield f"{path}, line {number}", content.split(separator)
         return
     csv.field_size_limit(MAX_LINE)  # 131,072 unless it is set
@@ -394,7 +412,8 @@ def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, lis
     start = 1
     try:
         for fields in reader:
-            if fields:
+            has_begun = has_begun or any(map(str.strip, fields))
+            if fields and has_begun:
                 yield f"{path}, line {start}", fields
             start = reader.line_num + 1
     except csv.Error as error:
@@ -409,8 +428,12 @@ def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, lis
 def _has_quoted_fields(path: str) -> bool:
     """Return whether quotes of a .tsv file enclose fields, as pandas and spreadsheets write it, or are text.
 
-    They enclose fields if all rows can be read so and it matters: a field holds a quote, a tab or a line end.
+    They enclose fields if they enclose a name in the header, or all rows can be read so and it matters: a field holds a
+    quote, a tab or a line end.
     """
+    header = next((line for _, line in read_lines(path) if line.strip()), "")
+    if any(name.startswith('"') for name in header.split("\t")):
+        return True
     width, matters = 0, False
     try:
         for _, fields in islice(_records(path, "\t", quoted=True), _SNIFFED):
@@ -433,8 +456,7 @@ def _parquet(table: Table) -> Rows:
     try:
         with ParquetFile(table.name, buffer_size=2**20, coerce_int96_timestamp_unit="us") as file:
             made = MADE_BY_SEARCH if KEY_OF_SEARCH in (file.metadata.metadata or {}) else ()
-            schema = [one for one in file.schema_arrow if one.name not in made]
-            names = _readable([one for one in schema if not one.name.startswith("__index_level_")], table)
+            names = _readable([one for one in file.schema_arrow if one.name not in made], table)
             kept = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
             ranges = [one for one in kept if isinstance(one, dict) and one["name"]]  # a consecutive index is no column
             for batch in file.iter_batches(_BATCH, columns=names):
@@ -450,6 +472,8 @@ def _parquet(table: Table) -> Rows:
 def _readable(schema: Iterable[Any], table: Table) -> list[str]:
     """Return the names of the columns that are read: with single values or, where documents are read, lists of texts.
 
+    An index of pandas without a name is none.
+
     Raises:
         ValueError: if two of them have one name.
     """
@@ -457,6 +481,8 @@ def _readable(schema: Iterable[Any], table: Table) -> list[str]:
 
     names: list[str] = []
     for column in schema:
+        if column.name.startswith("__index_level_"):
+            continue
         if column.name in names:
             raise ValueError(f"{table.name}: its columns must have different names, got {column.name} twice.")
         items = getattr(column.type, "value_type", None)

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks import __main__ as entrance
 from benchmarks import building, hub, papers, training
+from benchmarks.paper_settings import SETTINGS
 from benchmarks.records import append, records
 from benchmarks.studies import Mistake, Options, named_study
 from st_extras.evaluation import SEVEN_STS, load_sts
@@ -394,6 +395,86 @@ def test_a_row_and_what_failed_are_on_the_page(tmp_path):
     assert "Failed" not in papers_tables(tmp_path).written(), "it ran since"
 
 
+def test_the_page_has_the_papers_figures_beside_those_of_the_records(tmp_path):
+    """Of trained encoders with the spread over seeds; a base model has no seed; what failed stands under its table."""
+    from benchmarks.tables.papers import page
+
+    def add(method: str, seed: int, average: float, steps: int = 5) -> None:
+        record = {"method": method, "seed": seed, "steps": steps, "average": average}
+        append("papers", f"{method}-{seed}", record | {"without_dev": {"average": average - 1}}, root=tmp_path)
+
+    add("base-cls", 0, 31.0, steps=0)
+    for seed in range(3):
+        add("simcse", seed, 70.0)
+        add("dclr", seed, 72.0 + seed / 10)
+    for run, failed in {
+        "0-failed-1": "out of memory: x",
+        "0-failed-2": "out of memory: y",
+        "1-failed-1": "E: z",
+    }.items():
+        record = {"method": "adcse", "seed": int(run[0]), "failed": failed}
+        append("papers", f"adcse-{run}", record, root=tmp_path)
+    title, place, *sections = page(tmp_path).split("\n\n")
+    assert (title, place) == ("# The papers' tables", f"Spearman x 100, from the records in {tmp_path}.")
+    assert [part for part in sections if part.startswith("#")] == [
+        "## DCLR", "## AdCSE", "## PaSeR", "## What no paper has",
+    ]  # fmt: skip
+    dclr, verdict, adcse = sections[1], sections[2], sections[sections.index("## AdCSE") + 2]
+    assert dclr.splitlines()[:7] == [
+        "| mean of the sets | the paper | here (seeds) | here - paper | here, without dev's pairs |",
+        "|---|---:|---:|---:|---:|",
+        "| base model, [CLS] | 31.40 | 31.00 (1) | -0.40 | 30.00 |",
+        "| base model, mean | 52.57 |  |  |  |",
+        "| base model, first and last layer | 56.70 |  |  |  |",
+        "| SimCSE | 74.99 | 70.00 ± 0.00 (3) | -4.99 [-4.99, -4.99] | 69.00 ± 0.00 |",
+        "| DCLR | 76.89 | 72.10 ± 0.10 (3) | -4.79 [-5.04, -4.54] | 71.10 ± 0.10 |",
+    ]
+    assert verdict == (
+        "**DCLR over SimCSE**: +2.10 [+1.85, +2.35]; the paper: +1.90. The gain holds, at the paper's size."
+    )
+    assert adcse == "Failed: adcse, seed 0 (out of memory); adcse, seed 1 (E)."
+
+
+def test_the_table_of_settings_names_what_a_row_changes_or_leaves_out():
+    from benchmarks.tables.papers import settings_table
+
+    lines = {line.split("|")[1].strip(" `"): line for line in settings_table().written().splitlines()}
+    assert lines.keys() - {"method", "---"} == SETTINGS.keys()
+    first = dict(part.partition(" ")[::2] for part in lines["dclr"].split("|")[2].strip().split("; "))
+    assert (first["loss"], first["batch_size"], first["noise_steps"]) == ("DCLRLoss", "256", "4")
+    assert lines["dclr-script"] == "| `dclr-script` | batch_size 128 | code: --per_device_train_batch_size 128 |"
+    assert "| without threshold; without guide |" in lines["dclr-no-guide"]
+    both = "AdCSE, section 4.3: w/o negative adversaries; AdCSE, section 4.3: w/o untied dual-encoder"
+    changed = "num_adversaries 0; tied True; without momentum; without adversary_learning_rate"
+    assert lines["adcse-neither"] == f"| `adcse-neither` | {changed} | {both} |"
+    assert all(line.count("loss ") for name, line in lines.items() if name in ("simcse", "consert", "slt-fai", "paser"))
+
+
+def test_the_hours_of_a_study_are_those_of_its_steps(results):
+    """Of measured steps with 64 and 1,024 sentences; in between linearly, not fewer than with 64."""
+    from benchmarks.tables.cost import GPU_RUNS
+    from benchmarks.tables.papers import estimated_hours
+
+    for run, milliseconds in zip(GPU_RUNS.values(), (100, 1060), strict=True):
+        cases = {name: {"median_ms": milliseconds} for name in ("simcse", "paser")}
+        cases["dclr, model"] = {"median_ms": 2 * milliseconds}
+        append("speed", run, {"cases": cases})
+    training = {"seeds": [0, 1], "corpus": "sts", "epochs": 2, "batch_size": 64, "loss": "SimCSELoss"}
+    of_one = 2 * 2 * math.ceil(89_192 / 64) * 0.1 / 3600
+    for method, hours in (
+        ({}, of_one),
+        ({"seeds": [0]}, of_one / 2),
+        ({"steps": 500, "batch_size": 128}, 2 * 500 * 0.164 / 3600),
+        ({"steps": 500, "batch_size": 32}, 2 * 500 * 0.1 / 3600),
+        ({"steps": 500, "guide": {}}, 2 * 500 * 0.2 / 3600),
+        ({"loss": "PaSeRLoss", "masking": {"top_k": 3}}, 2 * 2 * math.ceil(3 * 89_192 / 64) * 0.1 / 3600),
+    ):
+        study = {"training": training, "methods": {"a": method}}
+        assert estimated_hours(study) == pytest.approx(hours), method
+    untrained = {"training": {key: value for key, value in training.items() if key != "loss"}, "methods": {"a": {}}}
+    assert estimated_hours(untrained) == 0
+
+
 @pytest.mark.parametrize(
     ("gains", "expected"),
     [
@@ -433,6 +514,63 @@ def test_a_step_is_timed_for_each_setting_that_it_depends_on(offline, tmp_path, 
     first, *others = timed
     differing = [[part for part in other if method.get(part) != first.get(part)] for method in others]
     assert differing == [[part] for part in other]
+
+
+@pytest.mark.parametrize(("seconds", "timed"), [(1.0, 20), (8.0, 3), (40.0, 1)])
+def test_steps_are_timed_after_one_that_warms_up_until_patience_ends(tiny_folder, monkeypatch, seconds, timed):
+    now = [100.0]
+
+    def clock() -> float:
+        now[0] += seconds
+        return now[0]
+
+    monkeypatch.setattr(papers.time, "perf_counter", clock)
+    encoder, lengths = {"path": str(tiny_folder)}, []
+    make_loss = papers.make_loss
+
+    def watched(*arguments: Any) -> Any:
+        made = make_loss(*arguments)
+        made.register_forward_pre_hook(lambda _, given: lengths.append(len(given[0][0]["input_ids"])))
+        return made
+
+    monkeypatch.setattr(papers, "make_loss", watched)
+    method = {"loss": "SimCSELoss", "batch_size": 4, "bf16": False}
+    cost = papers.timed_step(encoder, method)
+    assert (cost.step_seconds, cost.timed, cost.memory) == (seconds, timed, None)
+    assert lengths == [4] * (1 + timed)
+    assert papers.seconds_to_encode(encoder, 8) == seconds / 8
+
+
+@pytest.mark.parametrize("place", [None, "corpora/wordnet", "corpora/wordnet.zip"])
+def test_the_plan_names_wordnet_if_it_is_not_there_and_needed(tmp_path, monkeypatch, capsys, place):
+    def find(name: str) -> None:
+        if name != place:
+            raise LookupError
+
+    monkeypatch.setattr(papers, "find", find)
+    study = papers.for_device(named_study("papers"), None)
+    costs = dict.fromkeys(("paser", "simcse"), papers.Cost(steps=1_000, step_seconds=0.5, timed=20, memory=3 * 2**29))
+    monkeypatch.setattr(papers, "timed_costs", lambda _, names, __: {name: costs[name] for name in names})
+    downloads = [hub.Download("a, b", 2_500_000_000, False), hub.Download("c", 400_000, True)]
+    for cells, needed in (([("paser", 0), ("paser", 1), ("simcse", 0)], True), ([("simcse", 0)], False)):
+        papers.print_plan(study, cells, downloads, tmp_path)
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.startswith("WordNet: 11 MB, not there") for line in lines) == (needed and place is None)
+        assert {"a, b: 2,500 MB, to download", "c: 0 MB, in the cache"} <= {*lines}
+        assert "| simcse | 1 | 1,000 | 500 (20 timed) | 1.5 GiB | 8 min |" in lines
+        assert lines[-1 - len(downloads) - (needed and place is None)] == (
+            f"On this device: 1 x CPU, float32. Encoder: {BERT}."
+        )
+
+
+def test_a_step_is_timed_without_a_download():
+    settings = {"corpus": "sts", "frequencies": "counts.tsv", "guide": {"path": GUIDE, "pooling": "cls"},
+                "masking": {"top_k": 3, "synonym_ratio": 0.5}}  # fmt: skip
+    assert papers.without_downloads(settings, "here") == {
+        "corpus": "sts", "frequencies": building.COUNTED, "guide": {"path": "here", "pooling": "cls"},
+        "masking": {"top_k": 3},
+    }  # fmt: skip
+    assert papers.without_downloads({"corpus": "sts"}, "here").keys() == {"corpus", "frequencies"}
 
 
 def test_the_time_of_a_plan_is_that_of_all_its_cells(offline, tmp_path, monkeypatch, capsys):

@@ -79,6 +79,69 @@ def test_processes_append_whole_lines_and_no_run_twice(tmp_path):
     assert len(records.records("study", root=tmp_path)) == sum(appended) == 20
 
 
+def test_records_of_another_folder(results, tmp_path):
+    """All that reads and writes takes it; it is made with the first record."""
+    root = tmp_path / "a" / "b"
+    assert records.run_once("study", "simcse-0", lambda: {"average": 1.0}, root=root) is not None
+    records.append("study", "simcse-1", {"average": 2.0}, root=root)
+    assert records.run_once("study", "simcse-1", dict, root=root) is None
+    assert (records.studies(root), records.studies()) == (["study"], [])
+    assert [records.has_run("study", "simcse-1", root=one) for one in (root, None)] == [True, False]
+    assert list(records.long_table(["study"], "average", root=root)["value"]) == [1.0, 2.0]
+
+
+def test_names_of_encoders():
+    for settings, name in (
+        ({}, "minilm"),
+        ({"layers": 3}, "layers3"),
+        ({"path": "runs/own_encoder_better/encoder"}, "better"),
+        ({"path": "a/encoders/mine", "layers": 2}, "mine, 2 layers"),
+    ):
+        assert records.encoder_name(settings) == name
+
+
+def test_the_long_table_has_a_row_for_each_value(results):
+    own = {"path": "runs/own_encoder/encoder"}
+    records.append("b", "simcse-4", {"encoder": own, "method": "simcse", "seed": 4, "scores": {"x": 1, "y": 2}})
+    records.append("b", "start", {"encoder": "mine", "row": "start", "set": "s", "seed": 0, "scores": {"x": 3}})
+    records.append("a", "one", {"way": "w", "note": "n", "curve": [[0, 5], [10, 6]], "scores": {"x+y": None}, "k.z": 7})
+
+    trained = {"study": "b", "run": "simcse-4", "encoder": "own", "method": "simcse", "seed": 4}
+    start = {
+        "study": "b",
+        "run": "start",
+        "encoder": "mine",
+        "method": "start",
+        "data": "s",
+        "row": "start",
+        "set": "s",
+    }
+    noted = {"study": "a", "run": "one", "method": "w", "way": "w", "note": "n"}
+
+    def doubled(record: dict[str, Any]) -> int | None:
+        return 2 * record["scores"]["x"] if "x" in record["scores"] else None
+
+    metrics = ("scores/x", "scores/{set}", "curve/{place}/1", "k.z", "kaz", "scores/x/deeper", doubled)
+    table = records.long_table(["b", "a"], *metrics)
+    assert list(table.columns[:8]) == ["study", "run", "encoder", "method", "data", "seed", "metric", "value"]
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    assert [{name: value for name, value in row.items() if value is not None} for row in rows] == [
+        trained | {"metric": "scores/x", "value": 1},
+        trained | {"metric": "scores/{set}", "value": 1, "set": "x"},
+        trained | {"metric": "scores/{set}", "value": 2, "set": "y"},
+        trained | {"metric": "doubled", "value": 2},
+        start | {"metric": "scores/x", "value": 3},
+        start | {"metric": "scores/{set}", "value": 3, "set": "x"},
+        start | {"metric": "doubled", "value": 6},
+        noted | {"metric": "curve/{place}/1", "value": 5, "place": "0"},
+        noted | {"metric": "curve/{place}/1", "value": 6, "place": "1"},
+        noted | {"metric": "k.z", "value": 7},
+    ]
+    empty = records.long_table(["b"], "none")
+    assert list(empty.columns) == list(table.columns[:8])
+    assert len(empty) == 0
+
+
 def faults(record: dict[str, Any]) -> list[str]:
     """What is wrong with the record of a trained or base model."""
     wrong = {"is of uncommitted code": "dirty" in record["revision"]}

@@ -5,14 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from filelock import FileLock
+from scipy.stats import spearmanr
 
-from benchmarks import training
+from benchmarks import building, training
 from benchmarks.records import append, records
 from benchmarks.studies import Options, named_study
 from st_extras.evaluation import STSDataset
 from st_extras.training.checkpoints import RECORD
+from tests.fixtures import SENTENCES
 from tests.helpers import write
 
 STUDY: dict[str, Any] = {
@@ -86,6 +89,133 @@ def test_records_of_another_own_encoder_are_not_joined(options, ran, tmp_path):
         training.run(study, replace(first, seeds=[1]))
     training.run(study, replace(first, seeds=[1], root=tmp_path / "mine"))  # a folder without that record
     assert ran == ["first-0", "first-1"]
+
+
+def test_a_cell_that_fails_is_recorded_and_the_others_run(options, ran, monkeypatch, capsys):
+    run_cell = training.run_cell
+
+    def failing(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> Any:
+        if (name, seed) == ("first", 0):
+            raise ZeroDivisionError("of\nnothing")
+        return run_cell(study, name, seed, data, work)
+
+    monkeypatch.setattr(training, "run_cell", failing)
+    for attempt in (1, 2):
+        with pytest.raises(SystemExit, match=r"Failed, .*\nfirst, seed 0: ZeroDivisionError: of nothing$"):
+            training.run(STUDY, replace(options, methods=["first", "guide"]))
+        failed = records("study", "first-0-failed-*", root=options.root)
+        assert [one["run"] for one in failed] == [f"first-0-failed-{number}" for number in range(1, attempt + 1)]
+    assert failed[0]["failed"] == "ZeroDivisionError: of nothing"
+    assert failed[0].keys() >= {"versions", "revision", "machine"}
+    assert ran == ["guide-0", "first-1", "guide-1"], "the second time only what failed"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines if " of " in line] == [
+        "1 of 4",
+        "2 of 4",
+        "3 of 4",
+        "4 of 4",
+        "1 of 1",
+    ]
+    assert [", 0 min left" in line for line in lines if " of " in line] == [False, True, True, True, False]
+    assert "guide, seed 1: dev 1.00 at step 1, average None, 1 s" in lines
+
+
+def test_processes_that_train_together_do_not_skip_a_cell(options, ran, monkeypatch):
+    (options.work / "study").mkdir(parents=True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with (
+        FileLock(options.work / "study" / "first-0.lock"),
+        pytest.raises(SystemExit, match=r"^first-0 must not run in another process"),
+    ):
+        training.run(STUDY, replace(options, methods=["first"], seeds=[0]))
+    monkeypatch.setenv("RANK", "1")
+    training.run(STUDY, replace(options, methods=["guide"], seeds=[0]))
+    assert ran == ["guide-0"]
+
+
+def test_the_settings_of_a_method_reach_its_training(tmp_path, monkeypatch):
+    given: dict[str, Any] = {}
+    built: list[Any] = []
+
+    def train_encoder(model: Any, loss: Any, rows: Any, output: Path, **options: Any) -> None:
+        given.update(options, rows=rows, output=output)
+        loss("new")
+
+    monkeypatch.setattr(training, "train_encoder", train_encoder)
+    monkeypatch.setattr(training, "make_loss", lambda *arguments: built.append(arguments))
+    monkeypatch.setattr(training, "training_rows", lambda model, method, sentences, seed: [*sentences, seed])
+    monkeypatch.setattr(training, "training_figures", lambda _: {})
+    method = {"loss": "SimCSELoss", "batch_size": 8, "learning_rate": 0.5, "eval_steps": 3, "bf16": True}
+    study = {"methods": {"a": {}, "b": {}}}
+    dev = STSDataset("mine", ["a", "b"], ["c", "d"], [1.0, 2.0], ["x", "x"])
+    for more, expected in (
+        ({"steps": 7}, {"max_steps": 7, "epochs": 1.0}),
+        ({"epochs": 2.5, "arguments": {"patience": 4}}, {"max_steps": -1, "epochs": 2.5, "patience": 4}),
+        ({"no_duplicates": False}, {"no_duplicates": False}),
+        ({"masking": {}}, {"no_duplicates": False}),
+    ):
+        training.trained(study, method | more, None, 9, ["text"], dev, tmp_path, tmp_path / "a-9")
+        evaluator = given["evaluator"]
+        assert (evaluator.bf16, evaluator.primary_metric) == (True, "mine_spearman_cosine")
+        wanted = {
+            "rows": ["text", 9], "output": tmp_path / "a-9", "batch_size": 8, "learning_rate": 0.5, "eval_steps": 3,
+            "bf16": True, "seed": 9, "no_duplicates": True, "resume": False, "overwrite": True,
+            "show_progress_bar": False,
+        }  # fmt: skip
+        assert {name: given[name] for name in wanted | expected} == wanted | expected
+    weights = {name: tmp_path / f"{name}-9" for name in "ab"}
+    assert built[0] == ("new", method | {"steps": 7}, ["text"], weights, tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    training.trained(study, method, None, 9, ["text"], dev, tmp_path, tmp_path / "a-9")
+    assert (given["batch_size"], built[-1][1]["batch_size"]) == (4, 4)
+
+
+def test_checkpoints_of_other_settings_are_begun_anew(tmp_path, monkeypatch, capsys):
+    asked: list[bool] = []
+
+    def train_encoder(*_: Any, resume: bool, **__: Any) -> None:
+        asked.append(resume)
+        if resume:
+            raise ValueError(message)
+
+    monkeypatch.setattr(training, "train_encoder", train_encoder)
+    monkeypatch.setattr(training, "training_figures", lambda _: {})
+    write(tmp_path / "a-0.checkpoints" / RECORD, "{}")
+    method = {"loss": "SimCSELoss", "batch_size": 8, "learning_rate": 0.5, "eval_steps": 3, "bf16": False}
+    dev = STSDataset("dev", ["a", "b"], ["c", "d"], [1.0, 2.0], ["x", "x"])
+    arguments = ({"methods": {}}, method, None, 0, ["text"], dev, tmp_path, tmp_path / "a-0")
+    message = "resume needs the same settings."
+    training.trained(*arguments)
+    assert asked == [True, False]
+    assert capsys.readouterr().out == "a-0: its checkpoints are of other settings, so it starts anew.\n"
+    message = "temperature must be positive."
+    with pytest.raises(ValueError, match="temperature"):
+        training.trained(*arguments)
+
+
+def test_the_scores_of_a_record_are_those_of_its_sets(tiny_folder, tmp_path):
+    """With and without the pairs that dev holds too; a set that has nothing else gives no second score."""
+    golds = [float(number * 7 % 5) for number in range(8)]
+    others = SENTENCES[3:] + SENTENCES[:3]
+    dev = STSDataset("dev", SENTENCES[:3], others[:3], golds[:3], ["x"] * 3)
+    half = STSDataset("half", SENTENCES, others, golds, ["x"] * 8)
+    new = STSDataset("new", others, SENTENCES[1:] + SENTENCES[:1], golds, ["x"] * 8)
+    model = building.starting_encoder({"path": str(tiny_folder)})
+
+    def expected(pairs: STSDataset, begin: int = 0) -> float:
+        first, second = (model.encode(side[begin:]).astype(float) for side in (pairs.sentences1, pairs.sentences2))
+        cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+        return 100 * float(spearmanr(cosines, pairs.scores[begin:]).statistic)
+
+    found = training.scores_of(model, {}, dev, [half, new], [])
+    assert found["dev"] == pytest.approx(expected(dev), abs=1e-6)
+    assert found["scores"] == pytest.approx({"half": expected(half), "new": expected(new)}, abs=1e-6)
+    assert found["average"] == pytest.approx((expected(half) + expected(new)) / 2, abs=1e-6)
+    without = {"half": expected(half, 3), "new": expected(new)}
+    without["average"] = sum(without.values()) / 2
+    assert found["without_dev"] == pytest.approx(without, abs=1e-6)
+    assert without["half"] != pytest.approx(found["scores"]["half"])
+    assert "without_dev" not in training.scores_of(model, {}, half, [dev, new], [])
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from st_extras.adaptation import Adaptation, CandidateResult, DomainDetails, SearchDetails, TextSummary
 from st_extras.adaptation.search_transforms import BOTH_SIDES, QUERIES_ALONE
 from st_extras.cli.adapt import _changes
+from st_extras.evaluation.geometry import MovedThreshold
 from tests.adaptation.texts import topical
 
 ADAPT = ("adapt", "ENC", "texts.txt", "-o", "out")
@@ -66,6 +67,102 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
     assert (code, report.pop("output"), report) == (0, "out", written), err
 
 
+MEDIUM = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15, seconds=2.0)
+STRONG = CandidateResult("strong", 0.05, 0.03, 0.07, 70.0, "it loses too much", seconds=3.0)
+TEXTS = TextSummary(1_900, 1_509, 1_509, 1_500, 7.0, 1_200, 0.25)
+
+
+def printed(run, monkeypatch, found, *words):
+    """Run a command that finds this adaptation; return its lines, those of tables as cells between spaces."""
+    monkeypatch.setattr(f"st_extras.adaptation.{words[0].replace('-', '_')}", lambda *_, **__: found)
+    code, out, err = run(*words)
+    assert code == 0, err
+    lines = [" ".join(line.replace("│", " ").replace("┃", " ").split()) for line in out.splitlines()]
+    return [line for line in lines if not set(line) <= {*"┏━┳┓┡╇┩└─┴┘"}]
+
+
+@pytest.mark.parametrize("threshold", [None, MovedThreshold(0.8, 0.753, 1_234, 56_789)])
+def test_all_that_an_adaptation_has_found_is_printed(run, inputs, monkeypatch, threshold):
+    before = {1_000: (0.41, 0.40, 0.42), 100: (0.3, 0.29, 0.31)}
+    details = DomainDetails(
+        2.0, general=80.45, mean_cosine=0.12, not_tried="strongest: too few texts", expected_points=(0.9, 4.2),
+        changed=0.17, unrelated_before=before, unrelated_after=dict.fromkeys(before, (0.2, 0.1, 0.3)),
+        threshold=threshold,
+    )  # fmt: skip
+    found = Adaptation(None, "medium", "medium was best.", "score, x 100", [MEDIUM, STRONG], TEXTS, details, 1.0)
+    Path("my texts.csv").write_text("text,b\na cat,d\n")
+    encoder, text = inputs / "encoder", inputs / "text.txt"
+    words = ("my texts.csv", "TEXT", "-o", "out", "--column", "text", "--prompt", "topic: ")
+    sources = f"--text 'my texts.csv' --text {text} --prompt 'topic: ' --column text"
+    moved = (
+        f"st-extras evaluate out {sources} --before {encoder} --threshold 0.8"
+        if threshold is None
+        else "Threshold: 0.80 before is 0.753 now: as many pairs lie above it (1,234 of the 56,789 pairs compared)."
+    )
+    assert printed(run, monkeypatch, found, "adapt", "ENC", *words) == [
+        'medium was best. Saved to out: SentenceTransformer("out")',
+        "Expected by labels: +0.9 to +4.2 points (mean of 1-NN, V-measure and MAP@R), as in 8 of 10 cases measured, "
+        "and 6 of 10 in a domain that the range was not computed from.",
+        "General English: 80.5 -> 79.2 (-1.3).",
+        "17% of the texts have another nearest neighbour.",
+        "Text: 1,900 read, 1,500 different ones used (9 not, as they have no embedding), 7.0 words each, 1,200 of them "
+        "scored by transforms computed without them, 25% repeat another nearly word for word. Encoder: mean cosine "
+        "0.12, 80.5 on general pairs.",
+        f"Before and after, to read: {Path('out/neighbors.md')}. Whether it is better, your own labels show:",
+        f"st-extras evaluate {encoder} out --labeled FILE.tsv # columns label and text",
+        "Gain over the base model: score, x 100",
+        "candidate gain 95 % interval general seconds accepted",
+        "base model 80.45",
+        "medium +0.0300 +0.0200 to +0.0400 79.15 (-1.30) 2 yes",
+        "strong +0.0500 +0.0300 to +0.0700 70.00 (-10.45) 3 no: it loses too much",
+        "Encode stored texts again: old and new embeddings do not mix.",
+        "Thresholds on cosines have to change, as all cosines do:",
+        "pairs of texts above cosine before now",
+        "1 in 1,000 0.41 0.20",
+        "1 in 100 0.30 0.20",
+        moved,
+        "Not tried: strongest: too few texts.",
+        "Another one: the same command with --overwrite and --strength NAME, such as medium.",
+    ]
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_all_that_an_adaptation_for_search_has_found_is_printed(run, inputs, monkeypatch, judged):
+    model = SentenceTransformer(str(inputs / "encoder"), device="cpu")
+    details = SearchDetails(40, False, 30, changed=0.1, bm25_weight=0.02)
+    found = Adaptation(model, "medium", "medium was best.", "precision", [MEDIUM, STRONG], TEXTS, details, 1.0)
+    Path("faq/qrels").mkdir(parents=True)
+    Path("faq/corpus.csv").write_text("id,text\nd1,a cat\n")
+    Path("faq/queries.csv").write_text("id,text\nq1,of the folder\n")
+    Path("faq/qrels/test.txt").write_text("q1 0 d1 1\n")
+    words = ("TEXT", "faq", "-o", "out", "--whole-files", "--language", "german", "--query-prompt", "q: ")
+    lines = printed(run, monkeypatch, found, "adapt-search", "ENC", *words, *("--retrieval", "faq") * judged)
+    rule = (
+        "Rule: the first candidate that is not worse than the base model by more than one standard error is chosen. "
+        "BM25 shows harm, not how much better a search is."
+    )
+    assert lines == [
+        'medium was best. Saved to out: SentenceTransformer("out")',
+        "Gain over the base model: +0.030 (precision).",
+        "10% of the queries have another first document.",
+        "Documents: 1,900 read, 1,500 different ones used (9 not, as they have no embedding); 40 queries.",
+        f"Before and after, to read: {Path('out/searches.md')}. Whether it is better, your own judgements show:",
+        f"st-extras evaluate {inputs / 'encoder'} out --retrieval faq",
+        "Gain over the base model: precision",
+        "candidate gain 95 % interval general seconds accepted",
+        "base model",
+        "medium +0.0300 +0.0200 to +0.0400 79.15 2 yes",
+        "strong +0.0500 +0.0300 to +0.0700 70.00 3 no: it loses too much",
+        *[rule] * (not judged),
+        "With BM25 beside both encoders, adapt-search added 1.5 points of nDCG@10 on the mean of seven collections, "
+        "and 0.4, 0.9 and nothing on three small ones: of few documents, plain hybrid search (st-extras search with "
+        "the base model) may do.",
+        "Hybrid search: score = cosine + 0.02 x BM25.",
+        f"st-extras search out {inputs / 'text.txt'} --language german --whole-files --documents faq "
+        '"your query" --bm25-weight 0.02',
+    ]
+
+
 def test_too_few_documents_are_no_matter_of_time(run):
     code, out, _ = run("adapt-search", "ENC", "TEXT", "-o", "out", "--quiet")
     reason, documents, *_ = out.splitlines()
@@ -110,11 +207,11 @@ def test_search(run, monkeypatch):
     assert report["details"]["dev"] is not None
 
 
-@pytest.mark.parametrize("passages", [None, "30"])
-def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
+@pytest.mark.parametrize(("passages", "used"), [(None, 9), ("30", 8)])
+def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages, used):
     """With a folder that has a space, a column, and passages, with which the weight was found."""
     chosen = CandidateResult("half", 0.03, 0.02, 0.04)
-    summary, details = TextSummary(9, 9, 9, 8, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
+    summary, details = TextSummary(9, 9, 9, used, 7.0), SearchDetails(30, True, 30, changed=0.1, bm25_weight=0.02)
     model = SentenceTransformer(str(inputs / "encoder"), device="cpu")
     found = Adaptation(model, "half", "half was best.", "", [chosen], summary, details, 1.0)
     monkeypatch.setattr("st_extras.adaptation.adapt_search", lambda *_, **__: found)
@@ -134,6 +231,7 @@ def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages):
     )
     code, out, err = run("adapt-search", "ENC", "my texts.csv", "-o", "my search", "--column", "body", *options)
     assert (code, "x BM25." in out, "--bm25-weight" in out) == (0, False, False), err
+    assert ("as not all documents were used here." in out) == (summary.used < summary.read)
     assert f"st-extras search 'my search' {shlex.join(source)} \"your query\"\n" in out
 
 

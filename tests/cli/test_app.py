@@ -1,6 +1,7 @@
 """The command line as a whole: completion, and one line and an exit code for everything that goes wrong."""
 
 import errno
+import functools
 import io
 import json
 import logging
@@ -97,11 +98,23 @@ def test_what_is_wrong_with_a_file_is_found_without_torch(inputs, tmp_path, comm
     assert [got for named, got in zip(wrong.values(), messages, strict=True) if named not in got] == []
 
 
-def test_other_libraries_are_quiet_unless_the_user_asks(monkeypatch):
-    monkeypatch.setattr(os, "environ", {"HF_HUB_DISABLE_PROGRESS_BARS": "0"})
-    monkeypatch.setattr(logging.getLogger("sentence_transformers"), "setLevel", lambda level: None)
+QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"HF_HUB_DISABLE_PROGRESS_BARS": "0"}, {"TRANSFORMERS_VERBOSITY": "info"}, {"RANK": "1"}]
+)
+def test_other_libraries_are_quiet_unless_the_user_asks(monkeypatch, asked):
+    """And of several processes, those after the first do not warn."""
+    levels = {}
+    loggers = {"sentence_transformers": logging.getLogger("sentence_transformers"), "last": logging.lastResort}
+    for name, logger in loggers.items():
+        monkeypatch.setattr(logger, "setLevel", functools.partial(levels.__setitem__, name))
+    monkeypatch.setattr(os, "environ", {**asked})
     app._quiet_libraries()
-    assert os.environ == {"HF_HUB_DISABLE_PROGRESS_BARS": "0", "TRANSFORMERS_VERBOSITY": "error"}
+    assert os.environ == QUIET | asked
+    last = {"last": logging.ERROR} if "RANK" in asked else {}
+    assert levels == {"sentence_transformers": logging.WARNING, **last}
 
 
 def test_the_list_of_commands_cuts_no_summary(run):
@@ -183,6 +196,8 @@ def test_a_byte_order_mark_is_no_part_of_a_query(run):
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "x/y"), 2, "'x/y': No such file or directory."),
         (UnicodeDecodeError("utf8", b"\xff", 0, 1, "x"), 1, "st-extras demo failed: UnicodeDecodeError: 'utf8' codec"),
         (OSError(errno.ENOSPC, "No space left on device", "x"), 1, "'x': No space left on device."),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left on device."),
+        (OSError("the disk is full"), 1, "OSError: the disk is full."),
         (
             SafetensorError("I/O error: File too large"),
             1,

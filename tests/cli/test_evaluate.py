@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from st_extras.cli import evaluate as command
 from st_extras.encoders.loading import load_encoder
 from st_extras.evaluation import LabeledTextEvaluator, compare_retrieval, load_retrieval, sts_evaluator
 from st_extras.evaluation.paired import compare_labeled
@@ -87,6 +88,32 @@ def test_labelled_texts_and_the_difference_to_the_first_encoder(run, inputs, mak
     assert [value for value in other.values() if f"{value:.2f}".lstrip("-") not in out] == []
 
 
+def test_what_is_printed_of_several_encoders(capsys):
+    one = {"sts12_spearman_cosine": 0.5, "mean_spearman_cosine": 0.25, "difference": 0.0, "low": 0.0, "high": 0.0}
+    other = one | {"mean_spearman_cosine": 0.375, "difference": 0.125, "low": -0.0625, "high": 0.31}
+    command._print_scores({"a": one, "b": other, "c": one}, "Spearman x 100", "set", "mean", "pairs", False)
+    title, *table, last = capsys.readouterr().out.splitlines()
+    assert (title, last) == ("Spearman x 100", "difference: in mean, to a; interval: bootstrap over the pairs")
+    rows = [[cell.strip() for cell in line[1:-1].replace("┃", "│").split("│")] for line in table if line[0] in "┃│"]
+    assert rows == [
+        ["set", "a", "b", "c"],
+        ["sts12", "50.00", "50.00", "50.00"],
+        ["mean", "25.00", "37.50", "25.00"],
+        ["difference", "", "+12.50", "+0.00"],
+        ["95 % interval", "", "-6.25 to +31.00", "+0.00 to +0.00"],
+    ]
+
+
+@pytest.mark.usefixtures("data")
+def test_what_the_metrics_of_labelled_texts_mean(run):
+    code, out, err = run("evaluate", "ENC", "--labeled", "labels.tsv")
+    assert (code, "8 texts with 3 labels, x 100" in out, "difference" in out) == (0, True, False), err
+    explained = {line.partition(": ")[0] for line in out.splitlines() if ": " in line}
+    rows = {line.split("│")[1].strip(): line.split("│")[2] for line in out.splitlines() if line.startswith("│")}
+    assert [cell for cell in rows.values() if not re.fullmatch(r" +-?\d+\.\d\d ", cell)] == []
+    assert rows.keys() - explained == {"knn5_accuracy", "v_measure_std"}, "each is in the line of another row"
+
+
 @pytest.mark.usefixtures("data")
 def test_search(run, inputs, monkeypatch):
     words = ("evaluate", "ENC", "--retrieval", "faq", "--split", "dev")
@@ -122,6 +149,7 @@ def test_one_file_of_judged_queries_beside_bm25(run, inputs):
     for name, row in found.items():
         assert row["ndcg@10"] == pytest.approx(beir[name]["ndcg@10"])
         assert row["difference"] == pytest.approx(row["ndcg@10"] - found["BM25"]["ndcg@10"])
+    assert b"\r" not in Path("r.tsv").read_bytes()
     header, *rows = (line.split("\t") for line in Path("r.tsv").read_text().splitlines())
     assert header == ["rank of the first relevant document of", *found]
     assert run(*words, "documents.jsonl", "--judged", "judged.tsv", "--ranks", "r.tsv")[0] == 0  # in its place

@@ -1,5 +1,6 @@
 """What a command refuses by itself: one line that names the option, nothing made and nothing changed."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -16,6 +17,8 @@ MISTAKES = {
     "adapt ENC TEXT -o out --dev STS --labeled TSV": "--dev does not go with --labeled",
     "adapt ENC TEXT -o out --dev-set stsb_dev": "--dev-set needs --dev",
     "adapt ENC TEXT -o out --label-column label": "--label-column needs --labeled",
+    "adapt ENC TEXT -o out --text-column text": "--text-column needs --labeled",
+    "adapt ENC TEXT -o out --labeled TSV --dev-set a": "--dev-set needs --dev",
     "adapt ENC TEXT -o out --labeled TSV": r"no column label.*--label-column.* can name another",
     "adapt ENC TEXT -o out --strength strong": "strength must be one of 'slight', .*'whitening'",
     "adapt ENC TEXT -o out --strength medium --max-general-loss 2": "strength must be left out",
@@ -30,6 +33,8 @@ MISTAKES = {
     "evaluate ENC --text TEXT --column text": "--column is not for",
     "evaluate ENC --text TEXT --labeled TSV": "--text does not go with --labeled: score on one of them",
     "adapt-search ENC TEXT -o out --column text": "--column is not for",
+    "adapt-search ENC TEXT -o out --query-column text": "--query-column needs --queries",
+    "search ENC TEXT cat --query-column text": "--query-column needs --queries",
     "demo FOLDER": "folder must be new or empty, got .* with 'mine'",
     "adapt ENC TEXT -o FOLDER": "output must be a new or empty folder, got .* with 'mine'",
     "adapt-search ENC TEXT -o FOLDER": "output must be a new or empty folder, got .* with 'mine'",
@@ -111,6 +116,13 @@ def test_the_value_of_a_setting(written, value):
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake(assert_refused, line):
     assert_refused(tuple(shlex.split(line)), MISTAKES[line])
+
+
+def test_of_a_setting_that_is_no_data_the_last_one_counts(run):
+    code, out, err = run(
+        "search", "ENC", "TEXT", "a cat", "--top-k", "5", "--top-k", "2", "--bm25-weight", "1", "--json"
+    )
+    assert (code, len(json.loads(out)["searches"][0]["hits"])) == (0, 2), err
 
 
 @pytest.mark.parametrize("line", BEFORE_THE_TEXT_IS_READ)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from st_extras.cli.objectives import loss_settings, make_loss, training_rows
+from st_extras.text import PhraseMasking, RakePhrases
 from st_extras.text.frequency import FrequencyTable
 from tests.fixtures import SENTENCES
 
@@ -44,6 +45,20 @@ def test_without_a_mask_token_paser_deletes_phrases_if_it_may():
     assert len(rows) >= len(SENTENCES)
     for sentence, masked, phrase in zip(rows["sentence"], rows["masked"], rows["phrase"], strict=True):
         assert sorted(masked.split() + phrase.split()) == sorted(sentence.split())
+
+
+def test_the_rows_of_paser_are_those_of_its_settings(encoder, capsys):
+    """Phrases of the language's stop words, as many of a sentence as top_k says; the rest is counted on stderr."""
+    sentences = [*SENTENCES, "the", "der rote Apfel und die Birne"]
+    for pairs, options, language in (
+        ((), {}, "english"),
+        (("top_k=1", "language=german"), {"top_k": 1}, "german"),
+    ):
+        rows = training_rows("paser", loss_settings("paser", pairs), encoder, sentences, 0)
+        masking = PhraseMasking(RakePhrases(language=language), mask_token="[MASK]", **options)
+        assert rows.to_dict() == masking.dataset(sentences).to_dict()
+        said = f"{len(rows)} phrases; sentences without one: {masking.skipped} of 10, left out."
+        assert [" ".join(text.split()) for text in capsys.readouterr()] == ["", said]
 
 
 def test_other_losses_than_paser_take_the_sentences_of_any_encoder():

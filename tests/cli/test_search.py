@@ -80,6 +80,18 @@ def test_queries_are_read_line_by_line(run, folder, monkeypatch):
     assert [(one["query"], len(one["hits"])) for one in found] == [("a cat", 1), ("the rain", 1)]
 
 
+def test_on_a_terminal_it_asks_for_each_query(run, folder, monkeypatch):
+    stdin = io.StringIO("a cat\n\nthe rain\n")
+    stdin.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", stdin)
+    code, out, err = run("search", "ENC", folder, "--top-k", "1", "--quiet")
+    assert (code, [line.strip() for line in out.splitlines() if line.strip() in ("a cat", "the rain")]) == (
+        0,
+        ["a cat", "the rain"],
+    ), err
+    assert err.endswith("A query a line; Ctrl-D ends.\n" + "query> " * 4)
+
+
 def hit_of(key: str, text: str, *words: str) -> Hit:
     spans = [(text.index(word), text.index(word) + len(word)) for word in words]
     return Hit(corpus_id=key, score=123.45678, dense=0.5, bm25=1.0, title="", passage=(0, len(text)), text=text,
@@ -130,6 +142,31 @@ def test_a_wrong_index_is_named_by_its_option(run, tmp_path, content):
         place.symlink_to(tmp_path / "nowhere" / "index")
     code, _, err = run("search", "ENC", text, "cat", "--index", place, "--quiet")
     assert (code, shown(err)[-1].startswith("Error: --index must be ")) == (2, True), err
+
+
+def test_a_file_in_place_of_a_query_is_refused(run, tmp_path):
+    """As where the shell has put all names in the place of a pattern."""
+    first, second, plain = (write(tmp_path / name, "a cat\n") for name in ("a.txt", "b.txt", "cat"))
+    code, _, err = run("search", "ENC", first, second)
+    expected = f"QUERY must be a text, got the file '{second}': put a pattern in quotes, and give more documents by "
+    assert (code, expected in " ".join(shown(err))) == (2, True), err
+    for query in ("c.txt", plain, "a.cat"):
+        assert run("search", "ENC", first, query, "--json")[0] == 0
+
+
+def test_an_index_that_another_command_has_saved_meanwhile_is_named_by_its_option(run, tmp_path, monkeypatch):
+    text, index = write(tmp_path / "mine.txt", "a cat\n"), tmp_path / "index"
+    save = HybridSearch.save
+
+    def save_later(self, path):
+        monkeypatch.setattr(HybridSearch, "save", save)
+        assert run("search", "ENC", text, "cat", "--index", index, "--json")[0] == 0
+        save(self, path)
+
+    monkeypatch.setattr(HybridSearch, "save", save_later)
+    code, _, err = run("search", "ENC", text, "cat", "--index", index, "--quiet")
+    assert (code, shown(err)[-1].startswith("Error: --index must ")) == (2, True), err
+    assert "overwrite" not in err
 
 
 def test_where_searches_among_documents_with_these_values(run, tmp_path):
@@ -273,6 +310,8 @@ def test_the_index_follows_the_documents(run, inputs, tmp_path):
     assert [hit["corpus_id"] for hit in found.search("a cat")[0]] == [
         hit["id"] for hit in changed["searches"][0]["hits"]
     ]
+    _, err = search(more[1:])
+    assert "0 documents encoded (new or changed), 8 kept, 1 earlier one dropped" in " ".join(err.split())
 
 
 def test_the_weight_of_an_index(run, folder):
@@ -301,9 +340,10 @@ def test_settings_reach_the_index_that_follows(run, tmp_path, monkeypatch):
     write(tmp_path / "mine.txt", "a cat\nthe mat\nan old dog\n")
     recorder = Recorder(monkeypatch)
     recorder.on("st_extras.search.hybrid:HybridSearch.update", "st_extras.search.encoder:SearchEncoder.embed")
-    code, _, err = run(*words, "--quiet")
-    assert code == 0, err
-    assert recorder.one("HybridSearch.update")["show_progress_bar"] is False
+    for more in (["--quiet"], []):
+        code, _, err = run(*words, *more)
+        assert code == 0, err
+    assert [call["show_progress_bar"] for call in recorder.calls["HybridSearch.update"]] == [False, True]
     assert {call["self"].batch_size for call in recorder.calls["SearchEncoder.embed"]} == {5}
 
 

@@ -50,11 +50,17 @@ def test_the_best_weights_by_a_dev_set(run, inputs):
     assert (code, kept in out) == (0, True), out
 
 
-@pytest.mark.slow
 def test_a_users_file_is_called_by_its_name(run, inputs):
     shutil.copy(inputs / "stsb_dev.tsv", "mine.tsv")
     code, out, err = run(*TRAIN, "--steps", 1, "--dev", "mine.tsv", "--quiet")
-    assert (code, "(mine_spearman_cosine: " in out) == (0, True), err
+    first, last = out.splitlines()
+    assert (code, first) == (0, "Text: 8 sentences, such as 'a cat sat on the mat'."), err
+    kept = r"weights of step [01] of 1 \(mine_spearman_cosine: 0\.\d{4} before training, 0\.\d{4} at best\)"
+    assert re.fullmatch(rf"{kept} in \d+ s, saved to out\.", last)
+    code, out, err = run(*TRAIN, "--steps", 1, "--overwrite", "--quiet")
+    first, warning, last = out.splitlines()
+    assert warning == "No --dev: the last weights will be kept, though contrastive training peaks early."
+    assert re.fullmatch(r"1 step in \d+ s, saved to out\.", last)
 
 
 @pytest.mark.parametrize(("score", "warned"), [(69.9, False), (70.1, True)])
@@ -94,7 +100,6 @@ def test_text_of_several_files_a_table_and_resuming_to_the_same_weights(run, tmp
     assert trained(run, *words, "-o", "out", "--overwrite", "--limit", 2)["steps"] == 2
 
 
-@pytest.mark.slow
 def test_an_encoder_without_dropout_is_refused_by_equal_views(run, caplog):
     build_decoder(Path("decoder"))
     words = ("train", "simcse", "decoder", "TEXT", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet")

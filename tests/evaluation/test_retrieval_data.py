@@ -47,6 +47,18 @@ def test_tables_give_the_same_task(tmp_path):
     assert load_retrieval(fill(tmp_path / "beir", BEIR)) == TASK == load_retrieval(fill(tmp_path / "csv", CSV))
 
 
+def test_a_collection_may_be_parquet_files(tmp_path):
+    tables = {
+        "corpus": [{"_id": key, "text": text} for key, text in TASK.documents.items()],
+        "queries": [{"_id": key, "text": text} for key, text in TASK.queries.items()],
+        "qrels/test": [{"query-id": q, "corpus-id": d, "score": float(g)} for q, d, g in JUDGED],
+    }
+    (tmp_path / "qrels").mkdir()
+    for name, rows in tables.items():
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+    assert load_retrieval(tmp_path) == TASK
+
+
 def test_a_split_is_chosen_by_its_name(tmp_path):
     fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/dev.tsv.gz": QRELS})
     assert load_retrieval(tmp_path) == TASK == load_retrieval(tmp_path, "dev")

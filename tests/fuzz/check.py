@@ -19,7 +19,7 @@ REFUSE, ACCEPT, EITHER = "refuse", "accept", "either"
 def fuzz(daily: int, weekly: int, **strategies: Any) -> Callable[[Callable[..., str]], Callable[[int], None]]:
     """Make a test of what checks a drawn case by :func:`outcome`: the same cases each day, and weekly more and others.
 
-    ``--hypothesis-seed`` repeats those of a week.
+    A weekly case that fails prints the decorator that repeats it; ``--hypothesis-seed`` repeats a whole week.
     """
     many = pytest.param(weekly, marks=[pytest.mark.weekly, pytest.mark.timeout(1800)])
 
@@ -34,6 +34,7 @@ def fuzz(daily: int, weekly: int, **strategies: Any) -> Callable[[Callable[..., 
                 derandomize=count == daily,
                 database=None,
                 deadline=None,
+                print_blob=count != daily,
                 phases=[Phase.generate, Phase.shrink],
                 suppress_health_check=[*HealthCheck],
             )

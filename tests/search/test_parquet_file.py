@@ -135,7 +135,7 @@ METADATA = {
     ],
     "mixed": ["7", 7, date(2024, 5, 1)],
     "mixed times": [datetime(2024, 5, 1), date(2024, 5, 1), datetime(2024, 5, 1, tzinfo=BERLIN)],
-    "infinite": [float("inf"), "x", True],
+    "mixed numbers": [0.25, "x", True],
     "text": ["a", None, None],
     "text_": ["b", None, None],
     "words_": ["c", None, None],

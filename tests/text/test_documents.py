@@ -63,6 +63,11 @@ def test_a_title_is_part_of_its_document_in_a_data_set():
         assert list(iterate_sentences(given)) == TEXTS
 
 
+def test_the_index_of_a_frame_is_no_metadata_of_a_data_set():
+    data = datasets.Dataset.from_pandas(pd.DataFrame({"text": ["one"], "day": ["x"]}, index=[5]))
+    assert as_documents(data) == [Document(0, "", "one", {"day": "x"})]
+
+
 @pytest.mark.parametrize(("read", "other"), [(read_documents, "doc_id"), (read_queries, "qid")])
 def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
     row = {other: "x", "text": "one"}
@@ -82,7 +87,7 @@ def test_the_id_of_a_row_is_its_own_before_anothers(tmp_path, read, other):
             '{"_id": "a", "text": "one"}\n{"_id": null, "text": "two"}\n',
             "line 2: the id of a document is missing, got None",
         ),
-        ('{"_id": "a", "title": 3, "text": "one"}\n', "line 1: .* got 3"),
+        ('{"_id": "a", "title": 3, "text": "one"}\n', "line 1, title: .* got 3"),
     ],
 )
 def test_a_fault_names_its_line(tmp_path, content, message):
@@ -230,13 +235,20 @@ def test_the_second_of_two_equal_hours_stays_the_second():
 
 
 def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
-    fields = {"product": "card", "tags": [1], "metadata": {"url": "/a", "parents": {}}, 3: "x", "": "y"}
+    fields = {
+        "product": "card",
+        "tags": [1],
+        "ratio": -math.inf,
+        "metadata": {"url": "/a", "parents": {}},
+        3: "x",
+        "": "y",
+    }
     found = as_documents([{"id": number, "title": "Cards", "text": "one"} | fields for number in range(3)])
     assert [one.metadata for one in found] == [{"product": "card", "3": "x", "url": "/a"}] * 3
     (record,) = caplog.records
     assert record.getMessage() == (
-        "documents: left out of the metadata, which holds texts, numbers, truth values and dates alone: tags, '', "
-        "parents."
+        "documents: left out of the metadata, which holds texts, finite numbers, truth values and dates alone: tags, "
+        "ratio, '', parents."
     )
     assert as_documents({"a": {"id": "a", "text": "one", "date": 3}}) == [Document("a", "", "one", {"date": 3})]
     assert as_documents({"a": {"id": "b", "text": "one", " day ": 3}})[0].metadata == {"id": "b", "day": 3}
@@ -261,7 +273,8 @@ def test_a_title_stands_apart_and_is_searched():
         ("one", "documents must be an iterable of strings, got the string 'one'"),
         (b"one", "documents must be an iterable of strings"),
         (datasets.DatasetDict(train=columns_of(TITLED[:1])), r"give one of them, as in data\['train'\]"),
-        (pd.DataFrame({"text": ["one"]}), r'documents .*, got a DataFrame: .* frame.to_dict\("records"\)\.'),
+        (pd.DataFrame({"text": ["one"]}), r'documents .*, got a DataFrame: .* frame.to_dict\("records"\) of pandas,'),
+        (pa.table({"id": ["a"], "text": ["one"]}), r"documents .*, got a Table: .* table.to_pylist\(\) of pyarrow\.$"),
         (pd.Series(["one"]), r"documents .*, got a Series: give list\(series\), series.to_dict\(\) by id"),
         ([*TITLED, TITLED[0]], "documents, row 3: .*"),
         ([{"id": "a", "text": "one"}, {"id": "a", "text": "two"}], "documents, row 1: the id 'a' stands twice"),
@@ -279,7 +292,7 @@ def test_a_title_stands_apart_and_is_searched():
             [{"id": 1, "text": math.nan}],
             "documents, row 0: expected a sentence, got nan: leave its row out, or fill it",
         ),
-        ([{"id": 1, "text": "one", "title": 3}], "documents, row 0: expected a sentence, got 3"),
+        ([{"id": 1, "text": "one", "title": 3}], "documents, row 0, title: expected a sentence, got 3"),
         ({" ": "one"}, r"documents\[' '\]: the id of a document is missing, got ' ': give a text or a whole number"),
         ({True: "one"}, "got True"),
         ({1.0: "one"}, "got 1.0"),
@@ -330,7 +343,7 @@ def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
     assert first.metadata == {"n": 2, "open": True, "tags": "x, y"}
     assert second.metadata == {}
     assert caplog.messages == [
-        f"{path}: left out of the metadata, which holds texts, numbers, truth values and dates alone: in."
+        f"{path}: left out of the metadata, which holds texts, finite numbers, truth values and dates alone: in."
     ]
 
 
@@ -373,8 +386,8 @@ def test_further_columns_of_parquet_and_data_sets_are_metadata(tmp_path, caplog,
     assert found[1].metadata == {}
     image = "" if name == "documents" else " image,"
     assert caplog.messages == [
-        f"{name}: left out of the metadata, which holds texts, numbers, truth values and dates alone: vector,{image} "
-        "binary."
+        f"{name}: left out of the metadata, which holds texts, finite numbers, truth values and dates alone: "
+        f"vector,{image} binary."
     ]
 
 

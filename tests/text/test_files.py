@@ -45,12 +45,18 @@ def test_a_byte_order_mark_names_the_encoding(tmp_path, encoding):
     assert list(read_lines(path)) == [(1, "één\r\n"), (2, "twee\n")]
 
 
+def test_byte_order_marks_before_a_line_are_no_text(tmp_path):
+    """As where files were joined, or a program wrote one before that of another."""
+    joined = b"".join(text.encode("utf-8-sig") for text in ("", "one\n", "two\n"))
+    assert [line for _, line in read_lines(write(tmp_path / "a.txt", joined))] == ["one\n", "two\n"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("one\ntwo".encode("utf-16-le"), "line 1: .*UTF-16"), (b"a\nt\0w\n", "line 2: .*NUL"),
         ("one".encode("utf-16")[:-1], "line 1: not UTF-16"), (b"a\n\xed\xa0\x80\n", "line 2: .*0xed"),
-        ("ja\ncafé\n".encode("latin-1"), "line 2: not UTF-8, got the byte 0xe9: .*Latin-1"),
+        ("ja\ncafé\n".encode("latin-1"), "line 2: not UTF-8, got the byte 0xe9: .*iconv -f cp1252 .*Latin-1"),
     ],
 )  # fmt: skip
 def test_what_is_no_utf_8_is_refused_with_its_remedy(tmp_path, content, message):

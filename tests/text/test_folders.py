@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from st_extras.evaluation import load_retrieval, load_sts
+from st_extras.search import HybridSearch
 from st_extras.text.corpus import read_sentences, stream_sentences
 from st_extras.text.documents import read_documents, read_queries
 from st_extras.text.folders import find_judgements, find_search_folder
@@ -257,3 +259,18 @@ def test_an_encoder_beside_the_texts_is_no_text(tmp_path, beside, caplog):
     assert read_sentences(tmp_path) == ["one"]
     assert caplog.messages == [f"{tmp_path / 'my-encoder'} holds an encoder, and is not read as text."]
     assert read_sentences(tmp_path / "my-encoder/README.md") == ["no text"]
+
+
+@pytest.mark.parametrize("beside", ["a.md", "a.parquet"])
+def test_the_file_of_a_search_beside_the_documents_is_none_of_them(still_encoder, tmp_path, beside, caplog):
+    """As where ``--index`` names a file in the folder that is searched."""
+    if beside == "a.md":
+        write(tmp_path / beside, "one")
+    else:
+        pd.DataFrame({"id": ["x"], "text": ["one"]}).to_parquet(tmp_path / beside)
+    index = tmp_path / "my-index.parquet"
+    HybridSearch(still_encoder, {"x": "one"}, bm25_weight=0).save(index)
+    assert [document.text for document in read_documents(tmp_path)] == ["one"]
+    assert [document.text for document in read_documents(str(tmp_path / "*.[mp]*"))] == ["one"]
+    assert caplog.messages == [f"{index} holds a search, and is not read as text."] * 2
+    assert [document.text for document in read_documents(index)] == ["one"]

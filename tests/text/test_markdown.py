@@ -304,7 +304,7 @@ def test_fields_of_toml_and_json_are_metadata_and_nested_ones_are_named_once(tmp
         write(tmp_path / f"{name}.md", content)
     assert [one.metadata for one in read_documents(tmp_path)] == [wanted | dates, wanted, {}]
     (message,) = caplog.messages
-    left_out = "left out of the metadata, which holds texts, numbers, truth values and dates alone"
+    left_out = "left out of the metadata, which holds texts, finite numbers, truth values and dates alone"
     assert message == f"{tmp_path}/a.md and others: {left_out}: params, list, more."
     caplog.clear()
     read_documents([tmp_path / "a.md", write(tmp_path / "d.md", "---\nzip: 1\n---\n# D\n")])

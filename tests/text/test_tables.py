@@ -128,6 +128,14 @@ def test_quotes_that_are_text_stay_and_swallow_no_row(tmp_path, rows):
     assert [one.text for one in read_documents(path)] == [row.split("\t")[0] for row in rows.split("\n")]
 
 
+def test_quotes_around_the_names_of_a_tsv_enclose_all_fields(tmp_path):
+    """As R's write.table does."""
+    path = write(tmp_path / "a.tsv", '"id"\t"text"\n1\t"a lost card"\n2\t"one"\n')
+    assert texts_by_id(path) == {"1": "a lost card", "2": "one"}
+    with pytest.raises(ValueError, match=r"a\.tsv, line 3: a quote is opened and never closed"):
+        read_documents(write(tmp_path / "a.tsv", '"id"\t"text"\n1\t"one"\n2\t"two\n'))
+
+
 def test_an_empty_first_field_of_a_tsv_is_a_field(tmp_path):
     (document,) = read_documents(write(tmp_path / "a.tsv", "title\ttext\tnote\n\tone\t\n"))
     assert (document.title, document.text, document.metadata) == ("", "one", {})
@@ -237,13 +245,20 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             '{\n"data": [\n{"text": "a"}]}',
             "must be a list of objects, or hold one .*line 1: not JSON",
         ),
-        ("a.json", "[1, 2]", "row 0: expected a sentence, got 1"),
         ("a.json", b'["caf\xe9"]', "a.json: not UTF-8, got the byte 0xe9"),
         (
             "a.csv",
             "id,text\n1,a\rb\n",
             "line 2: a carriage return within a line: put the field",
         ),
+        ("a.json", "[1, 2]", "row 0: a row must be an object or a text, got 1"),
+        (
+            "a.jsonl",
+            '\n[{"text": "a"}]\n',
+            r"line 2: a row must be an object or a text, got \[.*: name a file that is one list \.json",
+        ),
+        ("a.jsonl", '{"text": "a"}\nnull\n', "line 2: a row must be an object or a text, got None"),
+        ("a.jsonl", '{"text": "a"}\n{"text":\n', r"line 2: not JSON \(Expecting value: column 9\)"),
         (
             "a.jsonl",
             '{"text": "a"}\n{"text": null}\n',
@@ -374,6 +389,7 @@ SEPARATED = {
     "a header that ends in two": "id;text;;\n7;one, two;;\n",
     "bars": "id|text\n7|one, two\n",
     "blank lines": "\n\nid;text\n\n7;one, two\n",
+    "empty rows around": ";\n ; \nid;text\n7;one, two\n;\n; \n;\n",
     "more commas than semicolons": "id;text;a,b,c,d,e\n7;one, two;x\n",
 }
 
