@@ -130,6 +130,9 @@ def test_the_order_of_chunks_is_drawn_from_the_seed():
     orders = [ChunkPhrases(parse=parse, seed=seed)("a b c d") for seed in (0, 0, 1, 2)]
     assert orders[0] == orders[1]
     assert len({tuple(order) for order in orders}) == 3
+    each = ChunkPhrases(parse=lambda text: nltk.Tree("S", [nltk.Tree("NP", [word]) for word in text.split()]))
+    orders = [each(f"a b c {letter}") for letter in "defgh"]
+    assert len({tuple(order) for order in orders}) > 1, "and from the sentence"
 
 
 def test_the_default_tagger_from_its_files(tagger, tmp_path, monkeypatch):
