@@ -87,8 +87,8 @@ def test_what_holds_no_sentences_is_refused(source, message):
 
 
 def test_blocks_are_cut_at_words_and_at_characters_of_scripts_without_spaces():
-    cut = list(blocks_of_words(["a b  c\nd e", "one two", "我们喜欢ab苹果", " "], 2))
-    assert cut == ["a b", "c d", "e", "one two", "我们", "喜欢", "ab苹", "果", ""]
+    cut = list(blocks_of_words(["a b  c\nd e", "one two", "我们喜欢ab苹果", " ", "a " * 11], 2))
+    assert cut == ["a b", "c d", "e", "one two", "我们", "喜欢", "ab苹", "果", "", *["a a"] * 5, "a"]
 
 
 def test_invisible_characters_are_no_text():
@@ -113,7 +113,9 @@ def test_a_sample_of_texts_is_of_all_in_random_order():
     assert {*sample} < {*texts}
     assert {*sample} == {*distinct_sample(texts, 100, 0)}
     assert sum(texts.index(one) < 150 for one in sample[:50]) in range(15, 36)
-    assert sampled_texts(given, 100, 0)[0] == sample != sampled_texts(given, 100, 1)[0]
+    assert sampled_texts(given, 100, 0)[0] == sample
+    assert {*sampled_texts(given, 100, 1)[0]} != {*sample}, "others by another seed"
+    assert sampled_texts(given, 999, 1)[0] != sampled_texts(given, 999, 0)[0], "and in another order"
     with pytest.raises(ValueError, match=r"^mine, row 1: expected a sentence"):
         sampled_texts(["one", 2], 10, 0, "mine")
 

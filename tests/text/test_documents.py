@@ -252,6 +252,7 @@ def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
     )
     assert as_documents({"a": {"id": "a", "text": "one", "date": 3}}) == [Document("a", "", "one", {"date": 3})]
     assert as_documents({"a": {"id": "b", "text": "one", " day ": 3}})[0].metadata == {"id": "b", "day": 3}
+    assert as_documents({"a": {"_id": "b", "text": "one"}}) == [Document("a", "", "one")], "by the key of the dict"
     for field in ({"field": "\ud800"}, {"\ud800": "field"}, {"metadata": {"\ud800": 1}}):
         with pytest.raises(ValueError, match=r"row 0: a text must be valid, got a lone surrogate"):
             as_documents([{"text": "one", **field}])
