@@ -57,6 +57,7 @@ def test_a_parquet_file_is_read_by_its_text_column(tmp_path):
     ("name", "options"),
     [
         ("owner/name", {"split": "train"}),
+        ("owner/name:dev", {"split": "dev"}),
         ("owner/name:20231101.en:dev", {"split": "dev", "name": "20231101.en"}),
         ("hf://datasets/owner/name", {"split": "train", "streaming": True}),
         ("hf://owner/name:en:dev", {"split": "dev", "name": "en", "streaming": True}),

@@ -141,6 +141,11 @@ def test_an_empty_first_field_of_a_tsv_is_a_field(tmp_path):
     assert (document.title, document.text, document.metadata) == ("", "one", {})
 
 
+def test_space_at_the_beginning_of_a_field_of_a_tsv_stays(tmp_path):
+    (document,) = read_documents(write(tmp_path / "a.tsv", 'id\ttext\tnote\n7\t"one\ntwo"\t  x\n'))
+    assert (document.text, document.metadata) == ("one\ntwo", {"note": "  x"})
+
+
 def test_a_quoted_field_that_comes_too_late_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("st_extras.text.tables._SNIFFED", 3)
     rows = "".join(f"{number}\ttext\n" for number in range(9))
@@ -228,6 +233,7 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             r"line 2: .* one for each column of the header \(Export of May, 28 Feb 2023\), got 3: .* mend the header",
         ),
         ("a.csv", 'id,text\n1,"a\n', "line 2: a quote is opened and never closed"),
+        ("a.csv", 'id,text\n\n1,"a\nb\nc"\n2,d,e\n', "line 6: a row must have at most 2 fields"),
         ("a.csv", 'id,text\n1,"a" b\n', "line 2: .*double a quote that belongs to the text"),
         ("a.tsv", "id\ttext\n1\ta\tb\n", "line 2: a row must have at most 2 fields, .*a tab in double quotes"),
         (
@@ -386,6 +392,7 @@ SEPARATED = {
     "sep that names itself": "sep=:\nid:text\n7:one, two\n",
     "sep below blank lines": "\n\nsep=:\nid:text\n7:one, two\n",
     "rows that end in one": "id;text\n7;one, two;\n",
+    "rows that end in three": "id;text\n7;one, two;;;\n",
     "a header that ends in two": "id;text;;\n7;one, two;;\n",
     "bars": "id|text\n7|one, two\n",
     "blank lines": "\n\nid;text\n\n7;one, two\n",
