@@ -64,7 +64,7 @@ def test_what_is_no_utf_8_is_refused_with_its_remedy(tmp_path, content, message)
         list(read_lines(write(tmp_path / "a.txt", content)))
 
 
-@pytest.mark.parametrize("text", ['{"a": 1', "[" * 100_000, "1" * 5000, '{"\\udfff": 1}'])
+@pytest.mark.parametrize("text", ['{"a": 1', "[" * 100_000, "1" * 5000, '{"\\udfff": 1}', f'["{"x" * 99}\\ud800"]'])
 def test_json_that_would_be_guessed_is_refused(text):
     with pytest.raises(ValueError, match="file, line 3") as caught:
         parse_json(text, "file, line 3")

@@ -97,7 +97,8 @@ def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_senten
     rows = masking(["The old Dog sat", "... !"])  # not even nothing, in a sentence without words
     assert rows["phrase"] == ["old Dog", "Dog", "The"], "three at most, unless it is set"
     assert rows["masked"][1] == "The old [MASK] sat"
-    assert PhraseMasking(lambda text: [(11, 14)])(["The cat, a CAT"])["phrase"] == ["CAT"], "as it stands there"
+    span = PhraseMasking(lambda text: [(11, 14)])(["The cat, a CAT"])
+    assert (span["phrase"], span["masked"]) == (["CAT"], ["The [MASK], a [MASK]"]), "as it stands there, everywhere"
 
 
 def test_sentences_without_a_phrase_are_counted():

@@ -80,3 +80,4 @@ def test_the_longer_of_two_overlapping_words_stays_and_deleting_takes_the_spaces
     assert find_words("北京大学生", ["北京", "北京大学", "大学生"]) == [(0, 4)]
     assert replace_spans("a red fox ran", [(2, 5)], "") == "a fox ran"
     assert replace_spans("red fox ran", [(0, 3), (8, 11)], "") == "fox"
+    assert replace_spans(" a  fox", [], "") == " a  fox", "nothing to delete"
