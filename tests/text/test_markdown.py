@@ -158,6 +158,7 @@ UNREADABLE = {
         (f"\n \n{UNREADABLE['a']}", "line 5: mapping values are not allowed here"),
         (f"\n{UNREADABLE['f']}", "Invalid value (at line 3, column 9)"),
         (f"\n{UNREADABLE['g']}", "Expecting value: line 3 column 12 (char 14)"),
+        (UNREADABLE["b"], "line 5: expected ',' or ']', but got '<stream end>'"),
         (UNREADABLE["c"], "'title' holds a lone surrogate"),
     ],
 )

@@ -9,6 +9,7 @@ from st_extras.text.words import (
     english_stop_words,
     find_all_words,
     find_words,
+    jieba_spans,
     phrase_stop_words,
     replace_spans,
     split_at_words,
@@ -44,6 +45,12 @@ def test_the_words_of_ascii_text_are_those_of_any_text(text):
     assert split_at_words(text, lambda _: spans) == pieces, "with words of one's own"
 
 
+def test_words_that_jieba_finds_are_no_punctuation():
+    text = "我喜欢，北京 (Paris)。"
+    assert [text[start:end] for start, end in jieba_spans(text)] == ["我", "喜欢", "北京", "Paris"]
+    assert jieba_spans("，。 ...") == []
+
+
 def test_every_user_has_its_list():
     assert english_stop_words() == ENGLISH_STOP_WORDS
     assert EDA(synonyms={}).stop_words == english_stop_words()
@@ -69,6 +76,7 @@ def test_every_user_has_its_list():
         ("wo\u00adman man\u200cly \u00adman", ["man"], "wo\u00adman man\u200cly \u00ad_"),
         ("ABAB 北京北京", ["ab", "北京"], "ABAB __"),
         ("🍕 pizza 👩‍🍳!", ["pizza"], "🍕 _ 👩‍🍳!"),
+        ("car cart carpet ca", ["car", "cart", "carpet"], "_ _ _ ca"),
         ("İstanbul istanbul ISTANBUL", ["istanbul", "x"], "İstanbul _ _"),
     ],
 )
