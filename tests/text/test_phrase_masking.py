@@ -60,7 +60,7 @@ def test_every_occurrence_as_a_word_and_nothing_else(sentence, phrase, masked):
 def test_chinese_through_jieba():
     sentence = "我喜欢机器学习，也喜欢深度学习。机器学习！"
     rows = PhraseMasking(RakePhrases(language="chinese"))([sentence])
-    assert len(rows["phrase"]) > 1
+    assert {*rows["phrase"]} == {"喜欢 机器 学习", "喜欢 深度 学习", "机器 学习"}
     shown = PhraseMasking(lambda text: ["机器学习"], words=jieba_spans)([sentence])
     assert shown["masked"] == [f"我喜欢{MASK}{MASK}，也喜欢深度学习。{MASK}{MASK}！"]
     middle = PhraseMasking(lambda text: [(5, 7)], words=jieba_spans)([sentence])  # no space tells it from 机器
