@@ -248,6 +248,7 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
         ("query", QUERIES, 5),
         ("query", queries_from_documents(DOCUMENTS), 5),
     ]
+    np.testing.assert_allclose(search.scores(QUERIES)[0], scores[0], atol=1e-5)
 
 
 def test_documents_are_encoded_by_length_and_stay_in_their_places(still_encoder, monkeypatch):
