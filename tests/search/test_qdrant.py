@@ -88,6 +88,7 @@ def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkey
     search = HybridSearch(still_encoder, DOCUMENTS[20:], bm25_weight=0.05, passages=8)
     moved = search.to_qdrant(client, "documents")
     changed = [{**DOCUMENTS[30], "text": LONG[0]}, {**DOCUMENTS[31], "title": "another"}]
+    changed += [{**row, "text": "another text"} for row in DOCUMENTS[60:70]]
     changes = [
         (QdrantSearch.add, HybridSearch.add, DOCUMENTS[:30]),
         (QdrantSearch.add, HybridSearch.add, DOCUMENTS[:30]),
