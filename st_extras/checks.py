@@ -284,16 +284,26 @@ def check_rows(name: str, embeddings: Any, at_least: int = 1, dimension: int | N
     return rows
 
 
+def has_lone_surrogate(text: str) -> bool:
+    """Return whether ``text`` holds half of a surrogate pair, which no file and no tokenizer takes."""
+    try:
+        text.encode()  # several times as fast as a search
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def check_text_pairs(name: str, pairs: Any) -> list[tuple[str, str]]:
     """Return pairs of sentences as a list of tuples.
 
     Raises:
-        ValueError: if ``pairs`` holds anything but pairs of strings.
+        ValueError: if ``pairs`` holds anything but pairs of strings, or a lone surrogate.
     """
     listed = list(pairs)
     for pair in listed:
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            raise ValueError(f"{name} must hold pairs of sentences, got {shown(pair)}.")
+        are_texts = isinstance(pair, tuple | list) and all(isinstance(text, str) for text in pair)
+        if not are_texts or len(pair) != 2 or any(map(has_lone_surrogate, pair)):
+            raise ValueError(f"{name} must hold pairs of valid texts, got {shown(pair)}.")
     return [(first, second) for first, second in listed]
 
 

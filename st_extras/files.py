@@ -314,11 +314,9 @@ def _refuse_loss(folder: Path, overwrite: bool, output: Path | None = None) -> N
     """Raise a ValueError if something would be lost with a folder; ``output``: where it will be back for the reader."""
     if lost := _names(folder) - (_own(folder) if overwrite else set()):
         kind = "hold only what an earlier run wrote" if overwrite else "be a new or empty folder"
-        remedy = (
-            "move that away, or choose another folder"
-            if overwrite
-            else "choose another, or set overwrite=True (--overwrite)"
-        )
+        remedy = "move that away, or choose another folder"
+        if not overwrite and lost <= _own(folder):
+            remedy = "choose another, or set overwrite=True (--overwrite)"
         raise ValueError(f"output must {kind}, got {str(output or folder)!r} with {min(lost)!r}: {remedy}.")
 
 

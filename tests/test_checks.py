@@ -21,6 +21,7 @@ from st_extras.checks import (
     check_not_negative,
     check_positive,
     check_rows,
+    check_text_pairs,
     shown,
 )
 from st_extras.encoders import EmbeddingTable
@@ -113,6 +114,12 @@ def test_quantised_embeddings_are_refused(take):
     with pytest.raises(ValueError, match="precision='float32'"):
         take(torch.from_numpy(ROWS > 0))
     take(torch.from_numpy(ROWS))
+
+
+def test_pairs_that_no_tokenizer_takes():
+    for text in (None, 1, "a \ud83d"):
+        with pytest.raises(ValueError, match=r"^pairs must hold pairs of valid texts, got \('one', "):
+            check_text_pairs("pairs", [("one", "two"), ("one", text)])
 
 
 def test_check_rows():

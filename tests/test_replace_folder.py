@@ -81,8 +81,9 @@ def test_what_others_wrote_is_refused_before_the_block(tmp_path, name, result):
     before = content(tmp_path)
     for options in ({}, {"overwrite": True}):
         for call in (check_output, lambda *a, **b: replace_folder(*a, **b).__enter__()):
-            with pytest.raises(ValueError, match=r"^output must .*out'"):
+            with pytest.raises(ValueError, match=r"^output must .*out'") as caught:
                 call(out, **options)
+            assert "overwrite" not in str(caught.value)
     assert content(tmp_path) == before
 
 

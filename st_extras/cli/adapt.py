@@ -86,7 +86,8 @@ def adapt(
         options.refuse_unread(context, "needs --dev", "dev_set")
     if labeled is not None:
         options.refuse_unread(context, "does not go with --labeled: choose by one of them", "dev", "dev_set")
-        chooser = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
+        with argument_called("--labeled", "path"):
+            chooser = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
     elif dev is not None:
         with argument_called("--dev-set", "name"):
             chooser = evaluation.load_sts(options.dev_name(dev_set, dev), dev)

@@ -188,7 +188,8 @@ def evaluate(
         raise ValueError(f"ENCODER must be different ones, got {repeated[0]!r} twice.")
     models = _load_each(encoders, bar, query_prompt, document_prompt)
     if labeled is not None:
-        labels = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
+        with argument_called("--labeled", "path"):
+            labels = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
 
         from st_extras.evaluation.paired import compare_labeled  # below: torch, which takes seconds
 

@@ -156,6 +156,8 @@ def _load_files(
         if damaged:  # what the loader reports of such a file may be an EOFError without a word
             file, reason = next(iter(damaged.items()))
             where, reason = f"{file.relative_to(folder)} cannot be read: ", reason.rstrip(".")
+        elif "trust_remote_code=True" in str(error):
+            reason += "; load_encoder(path, trust_remote_code=True) runs it in Python"
         raise ValueError(
             f"{path!r} could not be loaded as an encoder: {where}{type(error).__name__}: {reason}."
         ) from error
@@ -261,7 +263,7 @@ def _gets_chat_template(model: SentenceTransformer, path: str | PathLike[str], o
     return not is_sentence_transformer_model(str(path), **_place_of(options))
 
 
-def _most_positions(model: SentenceTransformer) -> int | None:
+def _most_positions(model: nn.Module) -> int | None:
     """Return how many tokens an encoder has a row of its table of positions for; None if it has no table."""
     for module in model.modules():
         table = getattr(module, "position_embeddings", None)
@@ -276,9 +278,10 @@ def check_length(model: SentenceTransformer) -> None:
     Raises:
         ValueError: if its max_seq_length is larger than the number of positions that it knows.
     """
-    longest = _most_positions(model)
-    if longest is not None and (model.max_seq_length or 0) > longest:
-        raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {model.max_seq_length}.")
+    for part in (part for part in model.modules() if isinstance(part, Transformer)):  # several in a Router
+        longest = _most_positions(part)
+        if longest is not None and (part.max_seq_length or 0) > longest:
+            raise ValueError(f"max_seq_length must be <= {longest} for this encoder, got {part.max_seq_length}.")
 
 
 def _transformer(model: SentenceTransformer) -> Transformer:

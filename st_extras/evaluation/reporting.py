@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import Tensor
 
-from st_extras.checks import check_batch_size, check_bool, check_rows, shown
+from st_extras.checks import check_batch_size, check_bool, check_finite_embeddings, check_rows, shown
 from st_extras.text.corpus import different_texts, iterate_sentences
 
 logger = logging.getLogger(__name__)
@@ -58,11 +58,16 @@ class ReportingEvaluator(BaseEvaluator):
         self.csv_file = join_name(kind, name, "results.csv") if write_csv else None
 
     def encode(self, model: SentenceTransformer, sentences: Sequence[str]) -> Tensor:
-        """Return the (N, D) embeddings of the sentences, on the model's device; each different one is encoded once."""
+        """Return the (N, D) embeddings of the sentences, on the model's device; each different one is encoded once.
+
+        Raises:
+            ValueError: if an embedding is not finite.
+        """
         different, places = different_texts(sentences)
         embeddings = model.encode(
             different, batch_size=self.batch_size, show_progress_bar=self.show_progress_bar, convert_to_tensor=True
         )
+        check_finite_embeddings(embeddings, different)
         return embeddings.detach()[places]
 
     def measure(self, model: SentenceTransformer) -> dict[str, float]:

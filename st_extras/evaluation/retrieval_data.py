@@ -172,8 +172,8 @@ def load_retrieval(folder: str | PathLike[str], split: str | None = None) -> Ret
     root = Path(folder)
     if not str(folder) or not root.is_dir():
         raise ValueError(f"There is no folder of a search collection {str(folder)!r}.")
-    documents = read_documents(find_file(root, "corpus", TABLES), option="", require_ids=True)
-    queries = read_queries(find_file(root, "queries", TABLES), option="", require_ids=True)
+    documents = read_documents(find_file(root, "corpus", TABLES), remedy="", require_ids=True)
+    queries = read_queries(find_file(root, "queries", TABLES), remedy="", require_ids=True)
     file = _judgement_file(root, split)
     table, taken_for = _open_judgements(file)
     try:
@@ -199,7 +199,7 @@ def load_judged(sources: Sources, judged: str | PathLike[str], *, whole_files: b
         ValueError: if a file, a column or an id is missing, a document is judged twice for a query with different
             grades, or no document is relevant to any query.
     """
-    texts = _texts_by_id(read_documents(sources, option="", require_ids=True, whole_files=whole_files))
+    texts = _texts_by_id(read_documents(sources, remedy="", require_ids=True, whole_files=whole_files))
     rows = open_file(judged, _JUDGED_QUERY_COLUMNS, other=".tsv").rows()
     relevant = _by_query((where, _check_query(row["query"], where), row) for where, row in rows)
     if not relevant:

@@ -44,6 +44,10 @@ class STSDataset:
     scores: list[float] = field(default_factory=list)
     subsets: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.sentences1, self.sentences2, self.subsets = [*self.sentences1], [*self.sentences2], [*self.subsets]
+        self.scores = self.scores.tolist() if hasattr(self.scores, "tolist") else [*self.scores]
+
     def __len__(self) -> int:
         return len(self.scores)
 

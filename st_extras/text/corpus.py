@@ -13,8 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from st_extras.checks import check_count, check_seed, shown
-from st_extras.text.files import has_lone_surrogate
+from st_extras.checks import check_count, check_seed, has_lone_surrogate, shown
 from st_extras.text.tables import Table, dataset_table, is_missing, open_tables, text_columns, warn_of_faults
 from st_extras.text.words import INVISIBLE, SPACED_WORD
 
@@ -29,27 +28,26 @@ _CHECKED_ROWS = 10
 logger = logging.getLogger(__name__)
 
 
-def iterate_sentences(source: Any, column: str | None = None, *, name: str = "sentences") -> Iterator[str]:
+def iterate_sentences(source: Any, *, name: str = "sentences") -> Iterator[str]:
     """Iterate over sentences held in Python, one at a time: an iterable of strings, or a data set with a text column.
 
     Args:
-        source: a list, a generator, a column, or a ``datasets.Dataset`` or ``IterableDataset``.
-        column: column of a data set. None: the first of sentence, text, sentence1, content, contents that exists, with
-            the column title before it; otherwise the only column of strings.
+        source: a list, a generator, a column, or a ``datasets.Dataset`` or ``IterableDataset``, of which the first
+            column of sentence, text, sentence1, content, contents that exists is read, with the column title before
+            it; otherwise the only column of strings.
         name: name of the argument, for the messages.
 
     Yields:
         The sentences, unchanged.
 
     Raises:
-        ValueError: if ``source`` is a string, a path, a data set with splits (a ``DatasetDict``) or a data frame, the
-            column does not exist, or a sentence is not a string or holds a lone surrogate.
+        ValueError: if ``source`` is a string, a path, a data set with splits (a ``DatasetDict``) or a data frame, there
+            is no such column, or a sentence is not a string or holds a lone surrogate.
     """
     if is_dataset(source, name=name):
-        yield from texts_of(dataset_table(source, name, text_columns(column, option="column")))
+        columns = text_columns(remedy=f"keep one, as in {name}.select_columns(NAME)")
+        yield from texts_of(dataset_table(source, name, columns))
         return
-    if column is not None:
-        raise ValueError(f"column must be None unless {name} is a data set, got {column!r}.")
     yield from (check_sentence(value, f"{name}, row {row}") for row, value in enumerate(source))
 
 
@@ -66,6 +64,8 @@ def is_dataset(source: Any, *, name: str = "sentences") -> bool:
         keys = ", ".join(map(repr, list(source)[:10])) or "none"
         given = f"a {type(source).__name__} with the keys {keys}"
         hint = f": give one of them, as in data[{next(iter(source), 'train')!r}]"
+        if all(isinstance(value, str) for value in source.values()):
+            hint = ": give its values, as in data.values()"
     elif hasattr(source, "columns") and not hasattr(source, "column_names"):
         given, hint = f"a {type(source).__name__}", ": give a column of it, as in frame['sentence']"
     elif isinstance(source, Iterable) and not isinstance(source, bytes) and getattr(source, "shape", None) != ():

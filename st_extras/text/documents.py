@@ -112,7 +112,7 @@ def as_documents(documents: Any, name: str = "documents", *, require_ids: bool =
             'series.to_dict() by id, or rows by frame.to_dict("records") of pandas, frame.to_dicts() of polars or '
             "table.to_pylist() of pyarrow."
         )
-    columns = text_columns(ids=DOCUMENT_IDS, option="")
+    columns = text_columns(ids=DOCUMENT_IDS, remedy="")
     by_id = isinstance(documents, Mapping) and not any(hasattr(one, "column_names") for one in documents.values())
     if not by_id and is_dataset(documents, name=name):
         table = dataset_table(documents, name, columns)
@@ -138,7 +138,7 @@ def read_documents(
     sources: Sources,
     *,
     column: str | None = None,
-    option: str = "column (--column)",
+    remedy: str = "column (--column) can name another",
     require_ids: bool = False,
     whole_files: bool = False,
 ) -> list[Document]:
@@ -148,7 +148,7 @@ def read_documents(
         sources: files, folders, patterns or data sets, as for :func:`~st_extras.text.stream_sentences`.
         column: column of the texts. None: the first of sentence, text, sentence1, content, contents that exists, and
             the column title.
-        option: what gives ``column``, for messages; "" where nothing does.
+        remedy: what to do if there is no such column, for messages.
         require_ids: refuse texts without ids, which are otherwise numbered from 0, empty ones counted.
         whole_files: a .txt file is one document, and its path the id, rather than a document for each line.
 
@@ -163,12 +163,16 @@ def read_documents(
         ValueError: as for ``stream_sentences``; or if an id stands twice, is missing where others have one, or is
             neither a text nor a whole number, or there is no document. The message names the file with its line.
     """
-    columns = text_columns(column, DOCUMENT_IDS, option=option)
+    columns = text_columns(column, DOCUMENT_IDS, remedy=remedy)
     return _read(source_names(sources), "document", columns, require_ids, whole_files)
 
 
 def read_queries(
-    sources: Sources, *, column: str | None = None, option: str = "column (--query-column)", require_ids: bool = False
+    sources: Sources,
+    *,
+    column: str | None = None,
+    remedy: str = "column (--query-column) can name another",
+    require_ids: bool = False,
 ) -> dict[str, str]:
     """Read queries with their ids; of a folder in BEIR's layout, those of its ``queries`` file.
 
@@ -184,7 +188,7 @@ def read_queries(
         if folder is not None and folder.queries is None:
             raise ValueError(f"{source!r} must hold one queries file, got none.")
         chosen.append(source if folder is None else str(folder.queries))
-    columns = text_columns(column, QUERY_IDS, QUERY_COLUMNS, option)
+    columns = text_columns(column, QUERY_IDS, QUERY_COLUMNS, remedy)
     return {str(query.id): query.full_text for query in _read(chosen, "query", columns, require_ids)}
 
 

@@ -15,6 +15,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TextIO
 
+from st_extras.checks import has_lone_surrogate
+
 MAX_LINE = 100_000_000
 """Characters of the longest line that is read."""
 
@@ -158,12 +160,3 @@ def parse_json(text: str, where: str) -> Any:
     if "\\u" in text and has_lone_surrogate(json.dumps(content, ensure_ascii=False)):
         raise ValueError(f"{where}: a JSON string must be valid text, got a lone surrogate (\\ud800 to \\udfff).")
     return content
-
-
-def has_lone_surrogate(text: str) -> bool:
-    """Return whether ``text`` holds half of a surrogate pair, which no file and no tokenizer takes."""
-    try:
-        text.encode()  # several times as fast as a search
-    except UnicodeEncodeError:
-        return True
-    return False

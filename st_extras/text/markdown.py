@@ -16,8 +16,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from st_extras.checks import shown
-from st_extras.text.files import has_lone_surrogate
+from st_extras.checks import has_lone_surrogate, shown
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

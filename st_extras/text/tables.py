@@ -150,7 +150,7 @@ def text_columns(
     column: str | None = None,
     ids: Sequence[str] = (),
     usual: Sequence[str] = TEXT_COLUMNS,
-    option: str = "column (--column)",
+    remedy: str = "column (--column) can name another",
 ) -> dict[str, Column]:
     """Return the columns of texts, with the titles before them unless ``column`` is given, and their ids.
 
@@ -158,9 +158,9 @@ def text_columns(
         column: the column of the texts that the user gave.
         ids: usual names of the column of ids, between _id and id; none without any.
         usual: usual names of the column of the texts.
-        option: what gives ``column``, for messages; "" where nothing does.
+        remedy: what to do if a table has none of them, for messages.
     """
-    columns = {"text": Column(usual, column, f"{option} can name another" if option else "")}
+    columns = {"text": Column(usual, column, remedy)}
     if column is None:
         columns["title"] = Column(("title",), optional_up_to=math.inf)
     if ids:

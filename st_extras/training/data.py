@@ -27,28 +27,42 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
     An IterableDataset skips rows with an empty text, such as blank lines, and raises when it reaches one that is None.
 
     Raises:
-        ValueError: if ``data`` has splits or no row, a text is empty or not a string, or a column other than the labels
-            has no texts.
+        ValueError: if ``data`` has splits or no row, a text is empty or not a string, a label is missing, or a column
+            other than the labels has no texts.
     """
     if not is_dataset(data, name="data"):
-        data = Dataset.from_dict({"sentence": list(iterate_sentences(data, name="data"))})
+        sentences = list(iterate_sentences(data, name="data"))
+        for i, sentence in enumerate(sentences):
+            if not sentence.strip():
+                raise ValueError(f"data[{i}] must be a non-empty string, got {shown(sentence)}: leave it out.")
+        data = Dataset.from_dict({"sentence": sentences})
+    begin = list(data.take(1)) if isinstance(data, IterableDataset) else data
+    if len(begin) == 0:
+        raise ValueError("data must hold at least one sentence, got none.")
     if isinstance(data, IterableDataset):
         if data.features is None:  # the trainer needs to know the columns
-            data = data.cast(Dataset.from_list(list(data.take(1))).features)
+            data = data.cast(Dataset.from_list(begin).features)
         return data.filter(_has_texts, with_indices=True, fn_kwargs={"texts": _text_columns(data.features)})
-    if len(data) == 0:
-        raise ValueError("data must hold at least one sentence, got none.")
     texts = _text_columns(data.features)
-    columns = data.with_format(None).select_columns(texts)  # without the user's transform
-    for first, rows in zip(range(0, len(data), _ROWS), columns.iter(_ROWS), strict=True):
+    rows_of_all = data.with_format(None).iter(_ROWS)  # without the user's transform
+    for first, rows in zip(range(0, len(data), _ROWS), rows_of_all, strict=True):
         for name, column in rows.items():
-            for i, text in enumerate(column, first):
-                if not (text or "").strip():
+            for i, value in enumerate(column, first):
+                if name not in texts:
+                    _check_label(value, i, name)
+                elif not (value or "").strip():
                     raise ValueError(
-                        f"data[{i}][{name!r}] must be a non-empty string, got {shown(text)}: leave such rows out with "
+                        f"data[{i}][{name!r}] must be a non-empty string, got {shown(value)}: leave such rows out with "
                         f"data.filter(lambda row: (row[{name!r}] or '').strip())."
                     )
     return data
+
+
+def _check_label(value: Any, i: int, name: str) -> None:
+    if value is None:
+        raise ValueError(
+            f"data[{i}][{name!r}] must be a number, got None: leave the column out with data.remove_columns({name!r})."
+        )
 
 
 def _text_columns(features: Features) -> list[str]:
@@ -71,8 +85,10 @@ def _text_columns(features: Features) -> list[str]:
 
 
 def _has_texts(row: dict[str, Any], i: int, texts: list[str]) -> bool:
-    for name in texts:
-        if row[name] is None:
+    for name, value in row.items():
+        if name not in texts:
+            _check_label(value, i, name)
+        elif value is None:
             raise ValueError(f"data[{i}][{name!r}] must be a string, got None.")
     return all(row[name].strip() for name in texts)
 

@@ -138,7 +138,8 @@ def train_encoder(
         show_progress_bar: show a progress bar.
         callbacks: further callbacks of the trainer; ``resume`` does not compare them.
         arguments: further SentenceTransformerTrainingArguments, such as ``gradient_checkpointing=True``, which saves
-            memory and takes a third more time; not ``fsdp`` or ``deepspeed``, nor how the best checkpoint is chosen.
+            memory and takes a third more time; not ``fsdp`` or ``deepspeed``, where checkpoints are, or how the best
+            one is chosen. With an evaluator, ``save_steps`` is ``eval_steps``.
 
     Several processes (``torchrun``, ``accelerate launch``) train with DistributedDataParallel, which needs the whole
     model in each of them.

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
 
-from st_extras.checks import check_count, check_positive, check_seed
+from st_extras.checks import check_count, check_positive, check_seed, shown
 from st_extras.encoders.adapters import lora_config, lora_settings
 from st_extras.encoders.dropout import dropout_rates
 from st_extras.files import digest
@@ -27,6 +27,8 @@ _ROWS = 1000
 """Rows of the text hashed at a time."""
 _CHOICE = ("load_best_model_at_end", "metric_for_best_model", "greater_is_better")
 """Arguments of the trainer that train_encoder gives: with others, a score of the base model could not be compared."""
+_OWN = {"output_dir": "output", "resume_from_checkpoint": "resume"}
+"""Arguments of the trainer in place of which train_encoder has its own, as ``resume`` finds the checkpoints by them."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class TrainingSettings:
         arguments: further arguments of the trainer, which count before the others.
 
     Raises:
-        ValueError: if a number is not allowed, or ``arguments`` say how the best checkpoint is chosen.
+        ValueError: if a number is not allowed, or ``arguments`` say where checkpoints are or how the best is chosen.
         ImportError: if ``lora`` is given without peft.
     """
 
@@ -76,6 +78,9 @@ class TrainingSettings:
         for name in ("logging_steps", "save_steps"):
             if name in self.arguments:
                 check_positive(name, self.arguments[name])  # below 1 a share of all steps
+        for name, own in _OWN.items():
+            if name in self.arguments:
+                raise ValueError(f"{name} must not be given, got {shown(self.arguments[name])}: use {own}.")
         if given := [name for name in _CHOICE if name in self.arguments]:
             raise ValueError(
                 f"{given[0]} must not be given, got {self.arguments[given[0]]!r}: evaluator chooses the weights, by "

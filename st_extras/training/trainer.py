@@ -59,8 +59,8 @@ def trainer_arguments(
         settings: the settings of the training.
 
     Raises:
-        ValueError: if an own learning rate is set for a loss without its own parameters, or Sentence Transformers
-            refuses the caller's arguments.
+        ValueError: if an own learning rate is set for a loss without its own parameters, weights would be scored that
+            no checkpoint holds, or Sentence Transformers refuses the caller's arguments.
     """
     on_cpu = model.device.type == "cpu"
     keeps_apart = settings.no_duplicates and isinstance(dataset, Dataset)
@@ -95,6 +95,11 @@ def trainer_arguments(
     if settings.loss_learning_rate is not None:
         rates = rates_of_the_loss(loss, model, settings.loss_learning_rate)
         arguments["learning_rate_mapping"] = rates | arguments.get("learning_rate_mapping", {})
+    if evaluator is not None and arguments["save_steps"] != settings.eval_steps:  # weights that are scored, not saved
+        raise ValueError(
+            f"save_steps must be {settings.eval_steps}, as eval_steps, where an evaluator chooses the weights, got "
+            f"{shown(arguments['save_steps'])}: leave it out."
+        )
     try:
         return SentenceTransformerTrainingArguments(**arguments)
     except Exception as error:

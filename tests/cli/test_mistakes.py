@@ -17,6 +17,8 @@ MISTAKES = {
     "adapt ENC TEXT -o out --dev STS --labeled TSV": "--dev does not go with --labeled",
     "adapt ENC TEXT -o out --dev-set stsb_dev": "--dev-set needs --dev",
     "adapt ENC TEXT -o out --label-column label": "--label-column needs --labeled",
+    "adapt ENC TEXT -o out --labeled TEXT": r"^Error: --labeled must be a file whose name ends in",
+    "evaluate ENC --labeled TEXT": r"^Error: --labeled must be a file whose name ends in",
     "adapt ENC TEXT -o out --text-column text": "--text-column needs --labeled",
     "adapt ENC TEXT -o out --labeled TSV --dev-set a": "--dev-set needs --dev",
     "adapt ENC TEXT -o out --labeled TSV": r"no column label.*--label-column.* can name another",

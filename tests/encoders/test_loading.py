@@ -11,7 +11,7 @@ import transformers
 from packaging.version import Version
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import BoW, Normalize
 from torch import Tensor
@@ -20,11 +20,11 @@ from transformers import AutoModel
 from st_extras import modules
 from st_extras.encoders.adapters import lora_adapters
 from st_extras.encoders.dropout import set_dropout
-from st_extras.encoders.loading import keep_layers, load_encoder, with_modules, with_pooling
+from st_extras.encoders.loading import check_length, keep_layers, load_encoder, with_modules, with_pooling
 from st_extras.encoders.prompt_template import set_prompt_template
 from st_extras.encoders.structure import token_embedding_dimension
 from st_extras.losses import SimCSELoss
-from st_extras.modules import whitening
+from st_extras.modules import SIFPooling, whitening
 from st_extras.training import train_encoder
 from tests.architectures.encoders import build
 from tests.encoders.decoders import build_decoder
@@ -153,6 +153,16 @@ def test_the_longest_text_of_roberta(tmp_path):
             use(model)
 
 
+def test_each_route_has_a_length_of_its_own(encoder):
+    """A Router's max_seq_length is the largest of its routes', infinite for a table of words."""
+    words = build("StaticEmbedding", Path())
+    model = SentenceTransformer(modules=[Router({"query": [*words], "document": [*encoder]})], device="cpu")
+    check_length(model)
+    encoder[0].max_seq_length = 65
+    with pytest.raises(ValueError, match=r"^max_seq_length must be <= 64 for this encoder, got 65\.$"):
+        check_length(model)
+
+
 def test_loading_draws_nothing_that_anyone_sees(tmp_path):
     """The checkpoint has no pooler: a fresh one is the same at every call, and the random state stays."""
     build_encoder(tmp_path / "whole")
@@ -245,6 +255,13 @@ def test_a_folder_without_an_encoder_is_one_line(tmp_path, config):
     for path, named in ((tmp_path / "a.bin", "there is no such folder"), (["bert"], "^path must be")):
         with pytest.raises(ValueError, match=named):
             load_encoder(path, device="cpu")
+
+
+def test_code_of_others_is_run_where_that_is_allowed(encoder, tmp_path):
+    SIFPooling.attach(encoder, corpus=SENTENCES).save(str(tmp_path))
+    with pytest.raises(ValueError, match=r"load_encoder\(path, trust_remote_code=True\) runs it in Python\.$"):
+        load_encoder(tmp_path, device="cpu")
+    assert load_encoder(tmp_path, device="cpu", trust_remote_code=True).encode(TEXTS).shape == (4, 16)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "config.json", "tokenizer.json"])

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
 from scipy.stats import spearmanr
 
 from st_extras.evaluation import SEVEN_STS, STSDataset, STSEvaluator, sts_evaluator
@@ -41,6 +43,16 @@ class TestEvaluator:
         assert metrics["average_spearman_cosine"] == pytest.approx(sum(list(metrics.values())[:2]) / 2)
         assert evaluator.primary_metric == "average_spearman_cosine"
         assert list(metrics) == ["sts12_spearman_cosine", "sts13_spearman_cosine", "average_spearman_cosine"]
+
+    def test_columns_of_tables_are_read_as_lists(self, encoder):
+        """Such as those of a DataFrame, whose index may begin anywhere, and of a Dataset."""
+        data = pairs()
+        columns = {name: value for name, value in vars(data).items() if name != "name"}
+        frame = pd.DataFrame(columns, index=range(5, 13))
+        for table in (frame, Dataset.from_dict(columns), {name: np.array(value) for name, value in columns.items()}):
+            given = STSDataset("stsb_dev", *(table[name] for name in columns))
+            assert given == data
+            assert STSEvaluator([given], setting="wmean")(encoder) == STSEvaluator([data], setting="wmean")(encoder)
 
     def test_weighted_mean_over_subsets(self, encoder):
         data = pairs()

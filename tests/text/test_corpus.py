@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from st_extras.text import files
+from st_extras.checks import has_lone_surrogate
 from st_extras.text.corpus import (
     blocks_of_words,
     different_texts,
@@ -71,6 +71,7 @@ def test_a_faulty_file_is_refused(tmp_path, name, content, message):
     [
         ("one", " must .* 'one'"),
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), r" must .*\['train'\]"),
+        ({"d1": "one", "d2": "two"}, r" must .* keys 'd1', 'd2': give its values, as in data\.values\(\)\.$"),
         (pd.DataFrame({"sentence": ["one"]}), r" must .*\['sentence'\]"),
         (np.array("one"), " must .*, got ndarray"),
         (Path("a.txt"), " must .*, got PosixPath .*: read it first with read_sentences"),
@@ -127,10 +128,10 @@ def test_every_row_comes_once_and_in_order():
     texts = [f"sentence {i}" for i in range(1200)]
     data = datasets.Dataset.from_dict({"text": texts, "label": range(1200)}).select(range(1200)[::-1])
     for given in (data, data.with_format("torch"), data.to_iterable_dataset()):
-        assert list(iterate_sentences(given, "text")) == texts[::-1]
+        assert list(iterate_sentences(given)) == texts[::-1]
     words = datasets.Dataset.from_dict({"text": [""] * 1200, "words": [text.split() for text in texts]})
     joined = words.with_transform(lambda batch: {"text": list(map(" ".join, batch["words"]))})
-    assert list(iterate_sentences(joined, "text")) == texts  # made of a column that is not read itself
+    assert list(iterate_sentences(joined)) == texts  # made of a column that is not read itself
 
 
 @pytest.mark.parametrize("kind", ["data set", "stream", "stream without columns"])
@@ -143,19 +144,13 @@ def test_the_usual_or_only_column_of_text_is_read(kind):
 
     data = table({"sentence": ["one"], "text": ["two"], "label": [0]})
     assert list(iterate_sentences(data)) == ["one"]
-    assert list(iterate_sentences(data, "text")) == ["two"]
     with pytest.raises(ValueError, match="sentences, row 0: expected a sentence, got 0"):
-        list(iterate_sentences(data, "label"))
-    with pytest.raises(ValueError, match=r"no column body: it has sentence, text, label; column can name another\."):
-        list(iterate_sentences(data, "body"))
+        list(iterate_sentences(table({"sentence": [0]})))
     assert list(iterate_sentences(table({"review": ["one"], "stars": [5]}))) == ["one"]
-    with pytest.raises(ValueError, match=r"queries.* has no column sentence or text"):
-        list(iterate_sentences(table({"review": ["one"], "author": ["two"]}), name="queries"))
-
-
-def test_a_list_has_no_column():
-    with pytest.raises(ValueError, match=r"^column must be None"):
-        list(iterate_sentences(["one"], "text"))
+    two = table({"review": ["one"], "author": ["two"]})
+    with pytest.raises(ValueError, match=r"^queries.* has review, author; keep one, as in queries\.select_columns"):
+        list(iterate_sentences(two, name="queries"))
+    assert list(iterate_sentences(two.select_columns("author"))) == ["two"]
 
 
 # --- before anything is read ---
@@ -208,7 +203,7 @@ def test_what_names_no_source_is_refused(sources, message):
 def test_a_text_is_searched_for_lone_surrogates_once(monkeypatch):
     texts = [f"naïve {i}" for i in range(20)]
     searched: list[str] = []
-    known = files.has_lone_surrogate
+    known = has_lone_surrogate
     monkeypatch.setattr("st_extras.text.corpus.has_lone_surrogate", lambda text: searched.append(text) or known(text))
     data = datasets.Dataset.from_dict({"text": texts})
     for given in (texts, data, data.to_iterable_dataset()):

@@ -115,12 +115,12 @@ def test_ids_are_asked_for_where_they_are_needed(tmp_path):
 
 
 @pytest.mark.parametrize(("read", "kind"), [(read_documents, "document"), (read_queries, "query")])
-def test_a_column_is_chosen_by_the_option_that_a_message_names(tmp_path, read, kind):
+def test_a_column_is_chosen_and_one_that_is_missing_has_a_remedy(tmp_path, read, kind):
     path = write(tmp_path / "a.csv", "id,body,text\n7,one,\n")
-    (found,) = read(path, column="body", option="my_column").items() if kind == "query" else read(path, column="body")
+    (found,) = read(path, column="body", remedy="ask me").items() if kind == "query" else read(path, column="body")
     assert found == (("7", "one") if kind == "query" else Document("7", "", "one", {}))
-    with pytest.raises(ValueError, match=r"has no column x: it has id, body, text .*; my_column can name another\.$"):
-        read(path, column="x", option="my_column")
+    with pytest.raises(ValueError, match=r"has no column x: it has id, body, text .*; ask me\.$"):
+        read(path, column="x", remedy="ask me")
     for sources, named in ((path, f"{str(path)!r}"), ([], "sources")):
         with pytest.raises(ValueError, match=rf"^{re.escape(named)} holds no {kind}\.$"):
             read(sources)

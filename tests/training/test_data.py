@@ -1,7 +1,7 @@
 """The text of a training; tests/training/test_run.py tests what is refused."""
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 
 from st_extras.adaptation import adapt
 from st_extras.encoders.structure import check_known
@@ -19,13 +19,20 @@ def test_sentences_become_one_column_and_empty_texts_are_refused_or_skipped_in_a
         data = Dataset.from_dict(rows)
         with pytest.raises(ValueError, match=rf"^data\[1\]\['{column}'\] must"):
             training_dataset(data)
-        with pytest.raises(ValueError, match=r"^data\[1\]\['sentence'\] must"):
+        with pytest.raises(ValueError, match=r"^data\[1\] must be a non-empty string, got '.*': leave it out\.$"):
             training_dataset(["x", empty])
         kept = data.select([0, 2])
         assert training_dataset(kept) is kept
         assert [row["a"] for row in training_dataset(data.to_iterable_dataset())] == ["x", "z"]
     with pytest.raises(ValueError, match=r"^data\[1\]\['a'\] must be a string, got None"):
         list(training_dataset(Dataset.from_dict({"a": ["x", None]}).to_iterable_dataset()))
+    with pytest.raises(ValueError, match=r"^data\[0\]\['label'\] must be a number, got None: leave the column out"):
+        list(training_dataset(Dataset.from_dict({"a": ["x"], "label": [None]}).to_iterable_dataset()))
+
+
+def test_a_stream_without_a_row_is_refused():
+    with pytest.raises(ValueError, match=r"^data must hold at least one sentence, got none\.$"):
+        training_dataset(IterableDataset.from_generator(lambda: iter(())))
 
 
 @pytest.mark.parametrize(

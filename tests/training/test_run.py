@@ -428,6 +428,11 @@ table = Dataset.from_dict
         ({"eval_steps": 0}, "eval_steps must"), ({"patience": 0}, "patience must"), ({"seed": 0.5}, "seed must"),
         ({"lora": 0}, "lora must"), ({"load_best_model_at_end": False}, "load_best_model_at_end must not be given"),
         ({"metric_for_best_model": "eval_other"}, "metric_for_best_model must not be given, got 'eval_other': eval"),
+        ({"evaluator": ScriptedEvaluator([0.1]), "eval_steps": 2, "save_steps": 4}, "save_steps must be 2, .* got 4"),
+        ({"output_dir": "checkpoints"}, "output_dir must not be given, got 'checkpoints': use output"),
+        ({"resume_from_checkpoint": "checkpoint-2"}, "resume_from_checkpoint must not be given, .*: use resume"),
+        ({"data": table({"s": ["a", "b"], "label": [1, None]})}, r"data\[1\]\['label'\] must be a number, got None"),
+        ({"data": table({"s": ["a", "b"], "label": [None] * 2})}, r"data\[0\]\['label'\] must .*'label'\)\.$"),
     ],
 )  # fmt: skip
 def test_arguments_are_checked(encoder, tmp_path, options, message):
