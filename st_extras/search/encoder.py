@@ -90,7 +90,6 @@ class SearchEncoder:
         Raises:
             ValueError: if they are not, as those of another encoder or in another order.
         """
-        self._check_similarity(self.similarity)
         dimension = self.fingerprint.probes.shape[1]
         if given.shape[1] != dimension:
             raise ValueError(f"embeddings must have the model's {dimension} dimensions, got {given.shape[1]}.")

@@ -311,9 +311,7 @@ def _as_scalar(value: Any, where: str) -> Scalar | None:
     """Return a value as metadata has it, with a type of Python's own; None if it is no scalar."""
     if isinstance(value, str):
         return str.__str__(check_sentence(value, where))
-    if type(value) in (bool, int, float, date, datetime):
-        return value  # type: ignore[no-any-return]
-    if type(value).__name__ in ("bool", "bool_", "datetime64"):  # of numpy
+    if type(value).__name__ in ("bool", "bool_", "datetime64"):  # bool is an int, too; the others are numpy's
         value = value.astype("datetime64[us]").item() if type(value).__name__ == "datetime64" else bool(value)
         return float("nan") if value is None else value
     if isinstance(value, datetime):  # pandas' has nanoseconds, and NaT is one too

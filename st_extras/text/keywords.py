@@ -263,8 +263,6 @@ def keyword_spans(text: str, extractor: Extractor) -> list[Span]:
         ValueError: if a span lies outside the text, or the extractor returns anything but spans or words.
     """
     result = extractor(text)
-    if isinstance(extractor, _SAVABLE):
-        return list(result)  # type: ignore[arg-type]
     if isinstance(result, str) or not isinstance(result, Iterable):
         raise ValueError(f"keywords must return a list of (start, end) spans or a list of words, got {result!r}.")
     items = list(result)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from st_extras.checks import check_choice, check_count, counted
-from st_extras.text.corpus import check_sentence, iterate_sentences
+from st_extras.text.corpus import iterate_sentences
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
 from st_extras.text.words import MAX_TOP_K, Span, WordFinder, split_at_words, word_spans
 
@@ -117,10 +117,9 @@ class PhraseMasking:
             with_indices=True,
             input_columns="sentence",
             num_proc=num_proc,
-            remove_columns="sentence",
             desc="Masking phrases",
         )
-        if len(rows) == 0 or "_source" not in rows.column_names:
+        if len(rows) == 0:
             raise ValueError(
                 "sentences must hold a sentence with a phrase to mask, got "
                 f"{counted(len(given), 'sentence')} without one."
@@ -151,7 +150,7 @@ class PhraseMasking:
         rows: list[MaskedRow] = []
         sources: list[int] = []
         for index, sentence in zip(indices, sentences, strict=True):
-            made = self._mask_augmented(check_sentence(sentence, f"sentences, row {index}"))
+            made = self._mask_augmented(sentence)
             rows += made
             sources += [index] * len(made)
         columns = {name: [row[field] for row in rows] for field, name in enumerate(("sentence", "masked", "phrase"))}
@@ -212,7 +211,7 @@ def _occurrences(words: Sequence[str], phrase: tuple[str, ...], breaks: set[int]
     """
     starts: list[int] = []
     count = len(phrase)
-    if not count or count > len(words):
+    if not count:
         return starts
     for start, word in enumerate(words):
         if word == phrase[0] and (not starts or start >= starts[-1] + count):

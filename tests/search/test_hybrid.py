@@ -159,10 +159,14 @@ def test_of_equal_documents_the_first_comes_first(still_encoder, monkeypatch):
     assert [hit["corpus_id"] for hit in search.search("zzz", 3)[0]] == [0, 1, 2]
 
 
-def test_queries_without_text_or_known_words(search):
+def test_queries_without_text_or_known_words(search, monkeypatch):
     assert [len(hits) for hits in search.search(["", "zzz", " \u200b", "cat"], 4)] == [0, 4, 0, 4]
-    assert search.search("cat") == search.search(["cat"])
+    assert search.search("cat") == search.search(["cat"]) == search.search("cat", 10)
     assert_hits(search.search("zzz", 4), loop(scores_of(search.model, ["zzz"]), 0, 4))
+    alone = [search.search(query)[0] for query in QUERIES]
+    for blocks in (1, 3):
+        monkeypatch.setattr(functional, "_SCORES", 1000 // blocks)
+        assert search.search(["", *QUERIES[:2], " ", *QUERIES[2:], ""]) == [[], *alone[:2], [], *alone[2:], []]
 
 
 def test_without_text_or_embedding_a_document_is_found_by_words_alone(still_encoder, monkeypatch):
@@ -244,6 +248,7 @@ def test_prompts_routes_and_settings_reach_the_encoder(still_encoder, monkeypatc
         ("query", QUERIES, 5),
         ("query", queries_from_documents(DOCUMENTS), 5),
     ]
+    np.testing.assert_allclose(search.scores(QUERIES)[0], scores[0], atol=1e-5)
 
 
 def test_documents_are_encoded_by_length_and_stay_in_their_places(still_encoder, monkeypatch):
@@ -268,6 +273,10 @@ def test_documents_are_encoded_by_length_and_stay_in_their_places(still_encoder,
         {"bm25_weight": -0.1},
         {"share": 0},
         {"batch_size": 0},
+        {"passages": 3},
+        {"language": "klingon"},
+        {"embeddings": [[1.0, 2.0]]},
+        {"embeddings": [1.0] * 60},
     ],
     ids=str,
 )
@@ -282,6 +291,23 @@ def test_a_search_that_is_refused(search):
     for options, argument in (({"queries": "a cat", "top_k": 0}, "top_k"), ({"queries": [3]}, "queries")):
         with pytest.raises(ValueError, match=f"^{argument} must"):
             search.search(**options)
+    for queries in ("a cat", [], [3]):
+        with pytest.raises(ValueError, match=r"^queries must"):
+            search.scores(queries)
+    for wrong in (0, 1.5):
+        with pytest.raises(ValueError, match=r"^one_in must be a whole number"):
+            search.unrelated_similarity(wrong)
+    with pytest.raises(ValueError, match=r"^one_in must be at most a tenth of [\d,]+ pairs, got 1,000\."):
+        search.unrelated_similarity()
+
+
+def test_settings_that_are_neither_true_nor_false_are_refused(search, tmp_path):
+    for change in (search.add, search.update, lambda *given, **named: HybridSearch(search.model, *given, **named)):
+        with pytest.raises(ValueError, match=r"^show_progress_bar must be True or False, got 1"):
+            change({"a": "a cat"}, show_progress_bar=1)
+    with pytest.raises(ValueError, match=r"^overwrite must be True or False, got 'no'"):
+        search.save(tmp_path / "index.parquet", overwrite="no")
+    assert (len(search.ids), [*tmp_path.iterdir()]) == (60, [])
     with pytest.raises(ValueError, match=r"^queries must be .* got a dict with the keys 'q1', 'q2': give its values"):
         search.search({"q1": "a cat", "q2": "a dog"})  # BEIR's: not its ids
 
@@ -482,6 +508,9 @@ def test_the_similarity_of_unrelated_pairs_takes_a_sample_of_documents(still_enc
     found = search.unrelated_similarity(10)
     assert found == search.unrelated_similarity(10) == pytest.approx(expected, abs=0.1)
     assert found != expected
+    sentences = [f"The {kind} is here today." for kind in ("cat", "dog", "river", "man", "car", "book", "tree", "rain")]
+    search = HybridSearch(still_encoder, [" ".join(sentences)] * 40 + sentences * 8, bm25_weight=1)
+    assert search.unrelated_similarity(10) < 1, "the first 40 contain every sentence"
 
 
 def test_a_search_without_documents_has_no_unrelated_similarity_but_a_collection(search):

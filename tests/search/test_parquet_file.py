@@ -95,6 +95,17 @@ def test_other_programs_read_it(still_encoder, tmp_path):
     assert polars.read_parquet(file)["title"].to_list() == ["Lost cards", "E42"]
 
 
+def test_texts_are_packed_and_metadata_have_statistics(still_encoder, tmp_path):
+    """Numbers would not shrink; and a program that looks for a product passes over row groups without it."""
+    rows = [{"id": i, "title": "Cards", "text": "a cat", "product": "card", "words": 5} for i in range(3)]
+    HybridSearch(still_encoder, rows, bm25_weight=0.1).save(tmp_path / "a.parquet")
+    group = parquet.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0)
+    columns = {group.column(i).path_in_schema.partition(".")[0]: group.column(i) for i in range(group.num_columns)}
+    assert [name for name, one in columns.items() if one.compression == "ZSTD"] == ["id", "title", "text", "product"]
+    assert [name for name, one in columns.items() if one.is_stats_set] == ["product", "words_"]
+    assert [name for name, one in columns.items() if one.has_dictionary_page] == ["words"]
+
+
 def test_a_search_without_documents_is_kept_too(search, path):
     search.remove(search.ids)
     search.save(path)
@@ -305,6 +316,8 @@ def test_the_file_and_not_a_link_to_it_is_replaced(search, path):
     opened.remove(["d1"])
     opened.save(link)
     assert link.is_symlink()
+    assert parquet_file.check_search_file(link) == path.resolve()
+    assert parquet_file.check_search_file(f"{path}.new") == path.resolve().with_name("index.parquet.new")
     assert "d1" not in HybridSearch.open(path, search.model).ids
 
 
@@ -360,6 +373,9 @@ def test_words_that_are_compared_in_another_way_are_counted_again(still_encoder,
     search = HybridSearch(still_encoder, BEFORE, queries=QUERIES, passages=8, language=language)
     search.add([{"id": "titled", "title": QUERIES[0], "text": "a cat"}])
     search.save(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_file.WordCounts, "of", lambda *_: pytest.fail("counted again"))
+        assert HybridSearch.open(path, search.model).search(QUERIES) == search.search(QUERIES)
     monkeypatch.setattr(term_weights, "search_words", lambda text, *given, **named: words(text[::-1], *given, **named))
     opened = HybridSearch.open(path, search.model)
     options = {"bm25_weight": search.bm25_weight, "passages": 8, "language": language}
@@ -594,6 +610,7 @@ def test_files_of_others_are_refused_and_stay(search, tmp_path):
             lambda file: HybridSearch.open(file, search.model),
             search.save,
             lambda file: search.save(file, overwrite=True),
+            parquet_file.check_search_file,
         ):
             with pytest.raises(ValueError, match=message):
                 use(tmp_path / name)
@@ -601,9 +618,10 @@ def test_files_of_others_are_refused_and_stay(search, tmp_path):
         HybridSearch.open(tmp_path / "none", search.model)
     with pytest.raises(ValueError, match="must be in a folder that exists"):
         search.save(tmp_path / "none" / "index")
-    for use in (search.save, lambda file: HybridSearch.open(file, search.model)):
-        with pytest.raises(ValueError, match=r"^path must name a file, got ''\."):
-            use("")
+    for use in (search.save, lambda file: HybridSearch.open(file, search.model), parquet_file.check_search_file):
+        for nothing in ("", " "):
+            with pytest.raises(ValueError, match=rf"^path must name a file, got '{nothing}'\."):
+                use(nothing)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
     (tmp_path / "nothing").touch()
     search.save(tmp_path / "nothing")

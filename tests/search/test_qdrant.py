@@ -10,6 +10,7 @@ from collections import Counter
 from datetime import date, datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import grpc
 import numpy as np
 import pytest
 import torch
@@ -20,9 +21,12 @@ from st_extras.search import HybridSearch, QdrantSearch, qdrant
 from st_extras.text.term_weights import search_words
 from tests.adaptation.texts import WORDS
 from tests.helpers import count_rows
+from tests.search.test_update import encoded_texts, shown_bars
 
 pytest.importorskip("qdrant_client")
 from qdrant_client import QdrantClient, models
+from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+from qdrant_client.http.exceptions import ResponseHandlingException
 
 LONG = [" ".join(random.Random(i).choices(WORDS, k=60)) for i in range(4)]
 SHORT = [" ".join(random.Random(100 + i).choices(WORDS, k=2 + i % 9)) for i in range(108)]
@@ -31,6 +35,7 @@ DOCUMENTS = [
     for i, text in enumerate([*LONG, *SHORT])
 ]
 QUERIES = [" ".join(random.Random(500 + i).choices(WORDS, k=2 + i % 5)) for i in range(5)] + ["the the cat", " "]
+QUERIES.insert(4, "")
 RECENT = models.Filter(must=[models.FieldCondition(key="year", range=models.Range(gte=2010))])
 
 
@@ -57,7 +62,7 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
     """More documents than a side suggests, with titles and passages, by a weight at which both sides count."""
     still_encoder.similarity_fn_name = similarity
     scale = 1 if similarity == "cosine" else 20
-    search = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=0.05 * scale, passages=8)
+    search = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=0.0517 * scale, passages=8)
     assert len(search.embeddings) > len(DOCUMENTS) + 10
     moved = search.to_qdrant(client, "documents")
     for limits, filters in (
@@ -69,7 +74,7 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
         expected = search.search(QUERIES, **limits)
         assert any(hit["matches"] and hit["bm25"] > 0 for hits in expected for hit in hits)
         assert_same(moved.search(QUERIES, **filters), expected, 2e-5 * scale)
-    assert moved.search(QUERIES[0])[0] == moved.search(QUERIES[:1])[0]
+    assert moved.search(QUERIES[0])[0] == moved.search(QUERIES[:1])[0] == moved.search(QUERIES[:1], 10)[0]
     opened = QdrantSearch(client, "documents", still_encoder)
     assert opened.search(QUERIES) == moved.search(QUERIES)
     assert (opened.bm25_weight, opened.language, opened.passages) == (search.bm25_weight, None, 8)
@@ -77,11 +82,13 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
 
 
 def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkeypatch):
-    """Seven documents at a time."""
+    """Seven documents at a time, encoded as documents, and queries as queries."""
     monkeypatch.setattr(qdrant, "_DOCUMENTS", 7)
+    still_encoder.prompts = {"query": "the old ", "document": "a red "}
     search = HybridSearch(still_encoder, DOCUMENTS[20:], bm25_weight=0.05, passages=8)
     moved = search.to_qdrant(client, "documents")
     changed = [{**DOCUMENTS[30], "text": LONG[0]}, {**DOCUMENTS[31], "title": "another"}]
+    changed += [{**row, "text": "another text"} for row in DOCUMENTS[60:70]]
     changes = [
         (QdrantSearch.add, HybridSearch.add, DOCUMENTS[:30]),
         (QdrantSearch.add, HybridSearch.add, DOCUMENTS[:30]),
@@ -94,6 +101,9 @@ def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkey
         assert there(moved, what) == here(search, what)
     anew = search.to_qdrant(client, "anew")
     assert_same(anew.search(QUERIES), search.search(QUERIES))
+    dense = {hit["corpus_id"]: hit["dense"] for hit in anew.search(QUERIES[0], 200)[0]}
+    found = {hit["corpus_id"]: hit["dense"] for hit in moved.search(QUERIES[0], 200)[0]}
+    assert found == pytest.approx(dense, abs=2e-5)
     assert client.count("documents").count == client.count("anew").count == len(search.ids)
     stored, expected = (
         {point.id: point.payload for point in client.scroll(name, limit=1000)[0]} for name in ("documents", "anew")
@@ -395,19 +405,37 @@ def test_a_collection_that_is_not_ours(still_encoder, make_encoder, client):
     size = models.VectorParams(size=16, distance=models.Distance.DOT)
     client.create_collection("plain", size)
     client.create_collection("copied", {"dense": size}, metadata=ours)
-    broken = {"st_extras": {**ours["st_extras"], "bm25_weight": "much"}}
-    client.create_collection("broken", {"dense": size}, metadata=broken)
-    for name in ("plain", "copied", "broken"):
+    words = {"bm25": models.SparseVectorParams(modifier=models.Modifier.IDF)}
+    small = models.VectorParams(size=8, distance=models.Distance.DOT)
+    client.create_collection("small", {"dense": small}, sparse_vectors_config=words, metadata=ours)
+    for field, value in {
+        "similarity": "euclidean",
+        "passage_words": 3,
+        "language": "klingon",
+        "bm25_weight": "much",
+        "more": 1,
+        "mean_length": -1,
+        "encoder": {},
+    }.items():
+        broken = {"st_extras": {**ours["st_extras"], field: value}}
+        client.create_collection(field, {"dense": size}, sparse_vectors_config=words, metadata=broken)
+    for name in ("plain", "copied", "small", *ours["st_extras"].keys() - {"word_rules"}, "more"):
         with pytest.raises(ValueError, match=f"name must be a collection that .* made, got '{name}', which another"):
             QdrantSearch(client, name, still_encoder)
     with pytest.raises(ValueError, match="got 'none', which does not exist"):
         QdrantSearch(client, "none", still_encoder)
     with pytest.raises(ValueError, match="name must be a new collection, got 'documents', which exists"):
         search.to_qdrant(client, "documents")
-    with pytest.raises(ValueError, match="name must be the name of a collection, got ' '"):
-        QdrantSearch(client, " ", still_encoder)
-    with pytest.raises(ValueError, match="client must be a QdrantClient, got 'http"):
-        QdrantSearch("http://localhost:6333", "documents", still_encoder)
+    for use in (lambda *given: QdrantSearch(*given, still_encoder), search.to_qdrant):
+        for wrong in (" ", 3):
+            with pytest.raises(ValueError, match=f"name must be the name of a collection, got {wrong!r}"):
+                use(client, wrong)
+        with pytest.raises(ValueError, match="client must be a QdrantClient, got 'http"):
+            use("http://localhost:6333", "documents")
+    with pytest.raises(ValueError, match="model must be a SentenceTransformer"):
+        QdrantSearch(client, "documents", "all-MiniLM-L6-v2")
+    with pytest.raises(ValueError, match="batch_size must"):
+        QdrantSearch(client, "documents", still_encoder, batch_size=0)
     with pytest.raises(ValueError, match="model must be the encoder that made the search"):
         QdrantSearch(client, "documents", make_encoder(dropout=0.0, seed=1))
     other = make_encoder(dropout=0.0)
@@ -418,9 +446,13 @@ def test_a_collection_that_is_not_ours(still_encoder, make_encoder, client):
         ({"top_k": 0}, "top_k must be"),
         ({"where": {"must": []}}, "where must be a Filter or None"),
         ({"exact": 1}, "exact must be True or False"),
+        ({"queries": [3]}, "queries must be"),
+        ({"queries": "caf\udce9"}, "queries, row 0: a text must be valid"),
     ]:
         with pytest.raises(ValueError, match=message):
-            moved.search("river", **options)
+            moved.search(**{"queries": "river", **options})
+    with pytest.raises(ValueError, match="show_progress_bar must be True or False, got 1"):
+        moved.add({"x": "y"}, show_progress_bar=1)
     with pytest.raises(ValueError, match="each document must have an id"):
         moved.add(["a text"])
     with pytest.raises(ValueError, match="stands twice"):
@@ -539,6 +571,44 @@ def test_a_server_that_refuses_or_does_not_answer(still_encoder):
             QdrantSearch(client, "documents", still_encoder)
 
 
+@pytest.mark.parametrize(
+    ("method", "use"),
+    [
+        *(("get_collection", use) for use in ("search", "add", "remove", "open")),
+        *(("query_batch_points", "search"), ("retrieve", "add"), ("retrieve", "remove"), ("upload_points", "add")),
+        *(("batch_update_points", "change"), ("delete", "empty"), ("delete", "remove"), ("count", "remove")),
+        *(("count", "add"), ("collection_exists", "make"), ("create_collection", "make"), ("upload_points", "make")),
+        *(("update_collection", "make"), ("get_collection", "make")),
+    ],
+)
+def test_whatever_fails_on_the_way_is_one_line_with_the_collection(still_encoder, client, monkeypatch, method, use):
+    search = HybridSearch(still_encoder, DOCUMENTS[:3], bm25_weight=0.05)
+    moved = search.to_qdrant(client, "documents")
+    uses = {
+        "search": lambda: moved.search("river"),
+        "add": lambda: moved.add({"new": "a cat"}),
+        "change": lambda: moved.add([{**DOCUMENTS[1], "year": 1900}]),
+        "empty": lambda: moved.add({DOCUMENTS[1]["id"]: " "}),
+        "remove": lambda: moved.remove([DOCUMENTS[1]["id"]]),
+        "open": lambda: QdrantSearch(client, "documents", still_encoder),
+        "make": lambda: search.to_qdrant(client, "other"),
+    }
+
+    class Failed(grpc.RpcError):
+        pass
+
+    errors = ResponseHandlingException(OSError("gone\naway")), ResourceExhaustedResponse("slow", 3), Failed("gone")
+    for error in errors:
+        with monkeypatch.context() as patch:
+            patch.setattr(QdrantClient, method, lambda *_, error=error, **__: (_ for _ in ()).throw(error))
+            with pytest.raises(OSError, match=type(error).__name__) as failed:
+                uses[use]()
+        name = "other" if use == "make" else "documents"
+        assert str(failed.value).startswith(f"Qdrant must do what it is asked for the collection '{name}', got ")
+        assert "\n" not in str(failed.value)
+        client.delete_collection("other")
+
+
 def test_words_that_share_a_column_count_together(still_encoder, client, monkeypatch):
     """A sparse vector has each column once."""
     monkeypatch.setattr(qdrant, "_column", lambda word: len(word))
@@ -601,6 +671,22 @@ def test_changes_are_waited_for_counts_are_exact_and_options_arrive(still_encode
     moved.add([{**DOCUMENTS[0], "year": 1900}, {"id": "new", "text": "a new document"}])
     moved.remove(["new"])
     assert {*asked} == {(name, True) for name in options}
+
+
+def test_batches_and_progress_arrive(still_encoder, client, monkeypatch):
+    encoded, bars = encoded_texts(monkeypatch), shown_bars(monkeypatch, qdrant)
+    monkeypatch.setattr(qdrant, "_DOCUMENTS", 7)
+    search = HybridSearch(still_encoder, DOCUMENTS[:5], bm25_weight=0.05, batch_size=3)
+    moved = search.to_qdrant(client, "documents")
+    encoded.clear()
+    for size, one in ((3, moved), (2, QdrantSearch(client, "documents", still_encoder, batch_size=2)),
+                      (64, QdrantSearch(client, "documents", still_encoder))):  # fmt: skip
+        one.search("river")
+        one.add({f"new {size}": "a cat"})
+        assert [given["batch_size"] for *_, given in encoded if "batch_size" in given][-2:] == [size] * 2
+    moved.add(DOCUMENTS[:20], show_progress_bar=True)
+    (bar,) = bars
+    assert (bar.n, bar.total) == (20, 20)
 
 
 def test_what_the_encoder_does_not_read_is_warned_of(still_encoder, client, caplog):

@@ -1,14 +1,16 @@
 """A search that follows its documents: equal to a new one, whatever was there, and its weight follows too."""
 
+import io
 import random
 import threading
 
 import numpy as np
 import pytest
 from datasets import Dataset
+from tqdm import tqdm
 
 from st_extras.encoders.passages import PASSAGE_WORDS, longer_than_read
-from st_extras.search import HybridSearch, encoder, hybrid
+from st_extras.search import HybridSearch, UpdateCounts, encoder, hybrid
 from st_extras.text.documents import Document
 from tests.adaptation.texts import WORDS
 from tests.helpers import count_rows
@@ -44,6 +46,20 @@ def encoded_texts(monkeypatch) -> list[tuple[str, list[str], dict]]:
 
     monkeypatch.setattr(encoder, "encode_as", recorded)
     return encoded
+
+
+def shown_bars(monkeypatch, module) -> list[tqdm]:
+    """The progress bars that a module shows from now on."""
+    bars: list[tqdm] = []
+
+    def made(disable, **given):
+        bar = tqdm(disable=disable, file=io.StringIO(), **given)
+        if not disable:
+            bars.append(bar)
+        return bar
+
+    monkeypatch.setattr(module, "tqdm", made)
+    return bars
 
 
 def assert_new(found: HybridSearch, documents: dict) -> None:
@@ -94,6 +110,9 @@ def test_documents_are_added_replaced_and_removed(search):
     assert (search.ids, search.search("a cat"), search.scores(["a cat"])[0].shape) == ([], [[]], (1, 0))
     search.add({"d1": "a cat"})
     assert [hit["corpus_id"] for hit in search.search("a cat")[0]] == ["d1"]
+    assert str(UpdateCounts(1, 2000, 1)) == (
+        "1 document encoded (new or changed), 2,000 kept, 1 earlier one dropped (gone or changed)."
+    )
 
 
 def test_what_would_lose_documents_is_refused(search):
@@ -208,6 +227,7 @@ def test_embeddings_that_are_there_are_not_computed(still_encoder):
     with count_rows(still_encoder) as encoded:
         search = HybridSearch(still_encoder, texts, bm25_weight=0.1, embeddings=rows)
     assert sum(encoded) == 2 + 4, "probes, and some that are compared"
+    assert search.passages is None, "documents stay whole from now on, too"
     assert_same(search, HybridSearch(still_encoder, texts, bm25_weight=0.1, passages=None))
     more = [*texts, "one more"]
     search.update(more, embeddings=still_encoder.encode_document(more))
@@ -238,6 +258,12 @@ def test_embeddings_that_are_given_leave_documents_whole(still_encoder):
     documents = {"long": long, **BEFORE}
     search = HybridSearch(still_encoder, documents, bm25_weight=0.1, passages=8)
     assert (search.passages, len(search.embeddings) > len(documents)) == (8, True)
+    passages = len(search.embeddings)
+    search.add({"whole": long}, embeddings=still_encoder.encode_document([long]))
+    assert (search.passages, search.passage_spans[-1]) == (8, [(0, len(long))]), "this one alone is not cut"
+    search.add({"cut": long + " here"})
+    assert len(search.embeddings) > passages + 4
+    search.remove(["whole", "cut"])
     counts = search.update(documents, embeddings=still_encoder.encode_document([*documents.values()]))
     assert (search.passages, len(search.embeddings)) == (None, len(documents))
     assert (counts.encoded, counts.kept) == (len(documents), 0), "all are whole from now on"
@@ -392,8 +418,8 @@ def test_two_changes_at_once_undo_nothing_of_each_other_and_encode_nothing_twice
 
 def test_every_setting_arrives(still_encoder, tmp_path, monkeypatch):
     """In the first search, in what follows, and in one that is opened."""
-    encoded, bars, bar = encoded_texts(monkeypatch), [], hybrid.tqdm
-    monkeypatch.setattr(hybrid, "tqdm", lambda **given: bars.append(not given["disable"]) or bar(disable=True))
+    encoded, bars = encoded_texts(monkeypatch), shown_bars(monkeypatch, hybrid)
+    monkeypatch.setattr(hybrid, "_ENCODED", 3)
     settings = {"share": 0.7, "passages": 8, "batch_size": 5, "queries": QUERIES}
     search = HybridSearch(still_encoder, BEFORE, **settings, show_progress_bar=True)
     search.add({"a": "a cat"}, show_progress_bar=True)
@@ -401,8 +427,12 @@ def test_every_setting_arrives(still_encoder, tmp_path, monkeypatch):
     search.add({"c": "three cats"})
     search.save(tmp_path / "index.parquet")
     HybridSearch.open(tmp_path / "index.parquet", still_encoder, batch_size=5).add({"d": "four cats"})
-    assert bars == [True, True, True, False, False]
+    assert len(bars) == 3
+    assert all(0 < bar.n == bar.total for bar in bars), "each ends when all is done"
     assert {given["batch_size"] for *_, given in encoded if "batch_size" in given} == {5}
     assert [role for role, *_ in encoded].count("query") == 1
     assert (search.passages, search._state.rule.share) == (8, 0.7)
+    encoded.clear()
     assert HybridSearch(still_encoder, BEFORE, bm25_weight=0).passages == PASSAGE_WORDS
+    HybridSearch.open(tmp_path / "index.parquet", still_encoder).search("a cat")
+    assert {given["batch_size"] for *_, given in encoded if "batch_size" in given} == {64}

@@ -1,16 +1,22 @@
 """Sentences from files and data sets: every format, and an error that names the line for every fault."""
 
+from pathlib import Path
+
 import datasets
+import numpy as np
 import pandas as pd
 import pytest
 
 from st_extras.checks import has_lone_surrogate
 from st_extras.text.corpus import (
     blocks_of_words,
+    different_texts,
     distinct_sample,
     is_blank,
     iterate_sentences,
     read_sentences,
+    sampled_texts,
+    share_with_letters,
     stream_sentences,
 )
 from tests.helpers import write
@@ -25,7 +31,8 @@ def test_text_file_is_a_sentence_a_line(tmp_path, name):
 def test_tables_are_read_by_their_columns(tmp_path):
     """A quote that opens a sentence of a .tsv file swallows no lines."""
     jsonl = '{"text": "one", "id": 3}\n\n"two"\n{"id": 4, "sentence": "three", "text": "not this"}\n'
-    assert read_sentences(write(tmp_path / "a.jsonl.gz", jsonl)) == ["one", "two", "three"]
+    jsonl += '{"text": "four", "id": 5}\n{"sentence": "five"}\n'
+    assert read_sentences(write(tmp_path / "a.jsonl.gz", jsonl)) == ["one", "two", "three", "four", "five"]
     csv = 'id,sentence\n1,"one, and\nhalf"\n2,two\n3,"he said ""no"""\n'
     assert read_sentences(write(tmp_path / "a.csv", csv)) == ["one, and\nhalf", "two", 'he said "no"']
     tsv = f'sentence1\tscore\r\n"one\t1\r\n\ntwo\rtwo\t2\n{"x" * 200_000}\t3\n'
@@ -36,8 +43,12 @@ def test_sources_are_concatenated_in_order_up_to_the_limit(tmp_path):
     files = [write(tmp_path / "b.txt", "one\n\ntwo\n"), write(tmp_path / "a.txt", "three\none\n")]
     assert read_sentences(files) == ["one", "two", "three", "one"]
     assert read_sentences(map(str, files), limit=3) == ["one", "two", "three"]
+    assert read_sentences([write(tmp_path / "c.txt", "\n"), *files], limit=1) == ["one"]
     with pytest.raises(ValueError, match=r"^sources must"):
         read_sentences([])
+    for read in (read_sentences, stream_sentences):
+        with pytest.raises(ValueError, match=r"^limit must be a whole number"):
+            read(files, limit=0)
 
 
 @pytest.mark.parametrize(
@@ -58,26 +69,56 @@ def test_a_faulty_file_is_refused(tmp_path, name, content, message):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("one", "sentences must .* 'one'"),
-        (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), r"sentences must .*\['train'\]"),
-        ({"d1": "one", "d2": "two"}, r"sentences must .* keys 'd1', 'd2': give its values, as in data\.values\(\)\.$"),
-        (pd.DataFrame({"sentence": ["one"]}), r"sentences must .*\['sentence'\]"),
-        (["a \ud800"], "sentences, row 0: .* lone surrogate"),
+        ("one", " must .* 'one'"),
+        (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), r" must .*\['train'\]"),
+        ({"d1": "one", "d2": "two"}, r" must .* keys 'd1', 'd2': give its values, as in data\.values\(\)\.$"),
+        (pd.DataFrame({"sentence": ["one"]}), r" must .*\['sentence'\]"),
+        (np.array("one"), " must .*, got ndarray"),
+        (Path("a.txt"), " must .*, got PosixPath .*: read it first with read_sentences"),
+        (["one", "a \ud800"], ", row 1: .* lone surrogate"),
+        (["one", {"text": "two"}], r", row 1: expected a sentence, .*: name the column, as in dataset\['sentence'\]\."),
+        (["one", None], r", row 1: expected a sentence, got None: leave its row out, or fill it\."),
+        (["one", 3], r", row 1: expected a sentence, got 3\."),
     ],
 )
 def test_what_holds_no_sentences_is_refused(source, message):
-    with pytest.raises(ValueError, match=rf"^{message}"):
-        list(iterate_sentences(source))
+    for options in ({}, {"name": "queries"}):
+        with pytest.raises(ValueError, match=rf"^{options.get('name', 'sentences')}{message}"):
+            list(iterate_sentences(source, **options))
 
 
 def test_blocks_are_cut_at_words_and_at_characters_of_scripts_without_spaces():
-    cut = list(blocks_of_words(["a b  c\nd e", "one two", "我们喜欢ab苹果", " "], 2))
-    assert cut == ["a b", "c d", "e", "one two", "我们", "喜欢", "ab苹", "果", ""]
+    cut = list(blocks_of_words(["a b  c\nd e", "one two", "我们喜欢ab苹果", " ", "a " * 11], 2))
+    assert cut == ["a b", "c d", "e", "one two", "我们", "喜欢", "ab苹", "果", "", *["a a"] * 5, "a"]
 
 
 def test_invisible_characters_are_no_text():
     assert all(map(is_blank, ["", " \n", "\u200b", "\u00ad \ufeff", "\u200e\u2060"]))
     assert not any(map(is_blank, ["a", "\u200ba", ".", "\u0301"]))
+
+
+def test_letters_are_counted_by_texts():
+    assert share_with_letters(["a 1", "2", "é", "---", "\u4e2d"]) == 0.6
+
+
+def test_different_texts_and_their_places():
+    assert different_texts(iter(["b", "a", "b", "", "a"])) == (["b", "a", ""], [0, 1, 0, 2, 1])
+
+
+def test_a_sample_of_texts_is_of_all_in_random_order():
+    """Text is often sorted by label or origin."""
+    texts = [f"text {i}" for i in range(300)]
+    given = [" \n", *(f" {text}\n" for text in texts), "\u200b", *texts[:5]]
+    sample, read = sampled_texts(iter(given), 100, 0)
+    assert (read, len(sample), len({*sample})) == (305, 100, 100)
+    assert {*sample} < {*texts}
+    assert {*sample} == {*distinct_sample(texts, 100, 0)}
+    assert sum(texts.index(one) < 150 for one in sample[:50]) in range(15, 36)
+    assert sampled_texts(given, 100, 0)[0] == sample
+    assert {*sampled_texts(given, 100, 1)[0]} != {*sample}, "others by another seed"
+    assert sampled_texts(given, 999, 1)[0] != sampled_texts(given, 999, 0)[0], "and in another order"
+    with pytest.raises(ValueError, match=r"^mine, row 1: expected a sentence"):
+        sampled_texts(["one", 2], 10, 0, "mine")
 
 
 # --- columns of data sets ---

@@ -102,6 +102,38 @@ def test_ids_beyond_64_bits_are_texts_in_files(tmp_path, big):
     assert read_queries(path) == {str(big): "one"}
 
 
+def test_ids_are_asked_for_where_they_are_needed(tmp_path):
+    lines, table = write(tmp_path / "a.txt", "one\n"), write(tmp_path / "a.csv", "body,text\nx,one\n")
+    for read, kind, remedy in ((read_documents, "document", "whole_files"), (read_queries, "query", "give a table")):
+        assert len(read(lines)) == len(read(table)) == 1
+        with pytest.raises(ValueError, match=rf"line 1: each {kind} must have an id, and a line of .* none: {remedy}"):
+            read(lines, require_ids=True)
+        with pytest.raises(ValueError, match=rf"line 2: each {kind} must have an id, in one of the columns .* id\.$"):
+            read(table, require_ids=True)
+    with pytest.raises(ValueError, match=r"^texts, row 0: each document must have an id, in one of .*, id\.$"):
+        as_documents(["one"], "texts", require_ids=True)
+
+
+@pytest.mark.parametrize(("read", "kind"), [(read_documents, "document"), (read_queries, "query")])
+def test_a_column_is_chosen_and_one_that_is_missing_has_a_remedy(tmp_path, read, kind):
+    path = write(tmp_path / "a.csv", "id,body,text\n7,one,\n")
+    (found,) = read(path, column="body", remedy="ask me").items() if kind == "query" else read(path, column="body")
+    assert found == (("7", "one") if kind == "query" else Document("7", "", "one", {}))
+    with pytest.raises(ValueError, match=r"has no column x: it has id, body, text .*; ask me\.$"):
+        read(path, column="x", remedy="ask me")
+    for sources, named in ((path, f"{str(path)!r}"), ([], "sources")):
+        with pytest.raises(ValueError, match=rf"^{re.escape(named)} holds no {kind}\.$"):
+            read(sources)
+
+
+def test_several_sources_come_one_after_the_other(tmp_path):
+    files = [write(tmp_path / f"{name}.csv", f"id,text\n{name}1,one\n{name}2,two\n") for name in "cab"]
+    assert [one.id for one in read_documents(files)] == ["c1", "c2", "a1", "a2", "b1", "b2"]
+    assert [*read_queries(files)] == ["c1", "c2", "a1", "a2", "b1", "b2"]
+    lines = [write(tmp_path / f"{name}.txt", "one\n\ntwo\n") for name in "ab"]
+    assert [one.id for one in read_documents(lines)] == [*read_queries(lines)] == ["0", "2", "3", "5"]
+
+
 def test_texts_without_ids_are_numbered(tmp_path, caplog):
     assert read_documents(write(tmp_path / "a.txt", "one\n\ntwo\n")) == [
         Document("0", "", "one"),
@@ -142,6 +174,7 @@ def columns_of(rows: list[dict[str, object]]) -> datasets.Dataset:
         (columns_of([{"id": 7, "title": "Cards", "text": "one"}]), [(7, "Cards", "one")]),
         (columns_of([{"id": "7", "text": "one"}]).to_iterable_dataset(), [("7", "", "one")]),
         ({"a": {"title": None, "text": "one"}}, [("a", "", "one")]),
+        (dict.fromkeys(np.array(["a"]), "one"), [("a", "", "one")]),
         ({2**63 - 1: "one", -(2**63) + 1: "two"}, [(2**63 - 1, "", "one"), (-(2**63) + 1, "", "two")]),
         (FRAME.to_dict("records"), [(1, "Cards", "one"), (2, "", "two"), (3, "Loans", "")]),
         ([], []),
@@ -157,13 +190,18 @@ def test_documents_keep_their_ids(given, wanted):
 BERLIN = datetime(2024, 5, 1, 10, tzinfo=ZoneInfo("Europe/Berlin"))
 
 
+class Day(date):
+    """A date as other packages have their own."""
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
         *(("card", "card"), (7, 7), (0.5, 0.5), (True, True), (date(2024, 5, 1), date(2024, 5, 1)), (BERLIN, BERLIN)),
         *((np.str_("card"), "card"), (np.int64(7), 7), (np.float32(0.5), 0.5), (np.bool_(True), True)),
         *((Decimal("0.5"), 0.5), (pd.Timestamp(BERLIN), BERLIN), (np.datetime64("2024-05-01"), datetime(2024, 5, 1))),
-        *((["lost", "stolen"], "lost, stolen"), (("lost",), "lost"), ([], None)),
+        *((["lost", "", "stolen", None, "found"], "lost, stolen, found"), (("lost",), "lost"), ([], None)),
+        (Day(2024, 5, 1), date(2024, 5, 1)),
         *((value, None) for value in (None, math.nan, np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT"))),
     ],
     ids=repr,
@@ -181,6 +219,7 @@ def test_metadata_holds_scalars_of_python(given, wanted):
     [
         *((True, 1, False), (False, 0.0, False), (1, 1.0, True), ("7", 7, False)),
         *((date(2024, 5, 1), datetime(2024, 5, 1), False), (BERLIN, BERLIN.astimezone(timezone.utc), False)),
+        *((date(2024, 5, 1), "2024-05-01", False), ("card", "card", True), ("card", "loan", False), (1.5, 1, False)),
     ],
 )
 def test_metadata_is_the_same_where_values_and_their_kinds_are(one, other, same):
@@ -213,8 +252,10 @@ def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
     )
     assert as_documents({"a": {"id": "a", "text": "one", "date": 3}}) == [Document("a", "", "one", {"date": 3})]
     assert as_documents({"a": {"id": "b", "text": "one", " day ": 3}})[0].metadata == {"id": "b", "day": 3}
-    with pytest.raises(ValueError, match=r"row 0: a text must be valid, got a lone surrogate"):
-        as_documents([{"text": "one", "field": "\ud800"}])
+    assert as_documents({"a": {"_id": "b", "text": "one"}}) == [Document("a", "", "one")], "by the key of the dict"
+    for field in ({"field": "\ud800"}, {"\ud800": "field"}, {"metadata": {"\ud800": 1}}):
+        with pytest.raises(ValueError, match=r"row 0: a text must be valid, got a lone surrogate"):
+            as_documents([{"text": "one", **field}])
 
 
 def test_a_title_stands_apart_and_is_searched():
@@ -258,6 +299,7 @@ def test_a_title_stands_apart_and_is_searched():
         ({1.0: "one"}, "got 1.0"),
         ({None: "one"}, r"documents\[None\]: the id of a document is missing, got None"),
         ({2**63: "one"}, "a whole number"),
+        ({-(2**63): "one"}, "a whole number"),
         ({"\ud800": "one"}, "lone surrogate"),
         ({"a": "\ud800"}, r"documents\['a'\]: .*lone surrogate"),
         ({"id": ["a"], "text": ["one"]}, r"documents\['id'\]: expected a sentence"),

@@ -39,18 +39,34 @@ def test_synonyms_replace_the_share_asked_for_and_keep_case():
     for ratio, count in ((0.5, 2), (0.01, 1)):
         changed = EDA(synonym_ratio=ratio, synonyms=table)(sentence).split()
         assert sum(a != b for a, b in zip(sentence.split(), changed, strict=True)) == count
+    changed = [(a, b) for a, b in zip(sentence.split(), EDA(synonyms=table)(sentence).split(), strict=True) if a != b]
+    assert len(changed) == 2, "half of the words and nothing else, unless it is set"
+    first = [EDA(synonyms=table, seed=seed)(sentence).startswith("cat ") for seed in range(20)]
+    assert len({*first}) == 2, "any of them"
+    assert all(b in table[a] for a, b in changed)
     change = EDA(synonym_ratio=1.0, synonyms=lambda word: [] if word == "mat" else ["x"])
     assert change("The cat is ON the mat") == "The x is ON the mat", "nor stop words"
+    own = EDA(synonym_ratio=1.0, synonyms=table, stop_words=["Cat"], words=lambda text: [(0, 3), (4, 7)])
+    assert own("CAT dog mat") in ("CAT dogx mat", "CAT dogy mat"), "with stop words and words of one's own"
 
 
 def test_deletion_and_swap_keep_the_punctuation_in_order():
     delete = EDA(synonym_ratio=0, deletion_ratio=0.5)
-    assert len({delete(f"one two, three ({i}) four.") for i in range(50)}) > 10
+    left = {delete(f"one two, three (four) five; {i}.") for i in range(100)}
+    assert len(left) > 50
+    for text in left:
+        assert [c for c in text if c in ",();."] == list(",();.")
+        assert "  " not in text
+        assert not text.startswith(" "), "a space goes with each word"
+    generator = random.Random(0)
+    assert len({delete("one two three four", generator) for _ in range(20)}) > 1, "each call draws anew"
+    few = EDA(synonym_ratio=0, swap_ratio=0.01)("one two three four five six").split()
+    assert sum(a != b for a, b in zip(["one", "two", "three", "four", "five", "six"], few, strict=True)) == 2
     swapped = EDA(synonym_ratio=0, swap_ratio=0.5)("one two, three four; five six")
     assert sorted(swapped.replace(",", "").replace(";", "").split()) == ["five", "four", "one", "six", "three", "two"]
     assert [c for c in swapped if not c.isalnum()] == list(" ,  ;  ")
-    left = {EDA(synonym_ratio=0, deletion_ratio=1.0, seed=seed)("one, two three") for seed in range(20)}
-    assert {w.strip(" ,") for w in left} == {"one", "two", "three"}, "one word is left"
+    left = {EDA(synonym_ratio=0, deletion_ratio=1.0, seed=seed)("one, two three four five") for seed in range(40)}
+    assert {w.strip(" ,") for w in left} == {"one", "two", "three", "four", "five"}, "one word is left"
 
 
 @settings(deadline=None, max_examples=30)
@@ -71,6 +87,8 @@ def test_any_text_passes_and_the_seed_decides(text, seed):
     [
         ({"swap_ratio": float("nan")}, "", "swap_ratio"), ({"synonyms": None}, "", r".*nltk\.downloader wordnet"),
         ({"synonyms": {"cat": "feline"}}, "cat", ".*'feline' for 'cat'"), ({}, "a \ud800 cat", "sentence: .*surrogate"),
+        ({"synonym_ratio": 1.1}, "", "synonym_ratio"), ({"deletion_ratio": -0.1}, "", "deletion_ratio"),
+        ({"stop_words": "the"}, "", "stop_words"), ({"seed": 1.0}, "", "seed"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(options, sentence, named):

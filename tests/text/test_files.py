@@ -1,5 +1,8 @@
 """Lines of files: plain or packed, with errors that name the file and the line."""
 
+import bz2
+import lzma
+
 import pytest
 
 from st_extras.text import files
@@ -22,10 +25,14 @@ def test_lines_are_numbered_and_keep_their_ends(path):
         path.write_bytes(path.read_bytes()[:-9])
         with pytest.raises(ValueError, match=f"{path.name}: not a whole {path.suffix} file"):
             list(read_lines(path))
+        path.write_bytes(path.read_bytes()[:12] + b"\xff" * 40)
+        with pytest.raises(ValueError, match=f"{path.name}: not a whole {path.suffix} file"):
+            list(read_lines(path))
 
 
 def test_a_line_over_the_limit_is_refused(tmp_path, monkeypatch):
     path = write(tmp_path / "a.tsv", "one\n" + "x" * 100)
+    monkeypatch.setattr(files, "MAX_LINE", 100)
     assert len(list(read_lines(path))) == 2
     monkeypatch.setattr(files, "MAX_LINE", 99)
     with pytest.raises(ValueError, match=r"a\.tsv, line 2: .* at most 99"):
@@ -57,7 +64,7 @@ def test_what_is_no_utf_8_is_refused_with_its_remedy(tmp_path, content, message)
         list(read_lines(write(tmp_path / "a.txt", content)))
 
 
-@pytest.mark.parametrize("text", ['{"a": 1', "[" * 100_000, "1" * 5000, '{"\\udfff": 1}'])
+@pytest.mark.parametrize("text", ['{"a": 1', "[" * 100_000, "1" * 5000, '{"\\udfff": 1}', f'["{"x" * 99}\\ud800"]'])
 def test_json_that_would_be_guessed_is_refused(text):
     with pytest.raises(ValueError, match="file, line 3") as caught:
         parse_json(text, "file, line 3")
@@ -79,6 +86,12 @@ def test_the_case_of_a_name_does_not_decide_what_a_file_is():
         (b"PK\x03\x04\x14\x00", "zip"),
         (bytes.fromhex("1f8b08"), "gzip"),
         (bytes.fromhex("28b52ffd"), "zstd file: unpack it"),
+        (bytes.fromhex("04224d18"), "lz4 file: unpack it"),
+        (bytes.fromhex("d0cf11e0"), "a document of an office program"),
+        (bz2.compress(b"one"), "a bzip2 file without .bz2"),
+        (lzma.compress(b"one"), "an xz file without .xz"),
+        (b"PAR1\x15", "a parquet file"),
+        (b"%PDF-1.7", "a PDF"),
         (b"corpus.jsonl".ljust(257, b"\0") + b"ustar  \0", "tar archive: unpack it"),
     ],
 )

@@ -10,6 +10,7 @@ from st_extras.evaluation import load_retrieval, load_sts
 from st_extras.search import HybridSearch
 from st_extras.text.corpus import read_sentences, stream_sentences
 from st_extras.text.documents import read_documents, read_queries
+from st_extras.text.folders import find_judgements, find_search_folder
 from tests.helpers import write
 
 BESIDE = ("~", ".orig", ".bak", ".bk", ".swp", ".part", ".old", ".tmp")
@@ -48,12 +49,36 @@ def leave_copies(folder: Path) -> None:
 def test_a_search_collection_is_its_documents_with_titles_and_no_copies(beir):
     task = load_retrieval(beir)
     leave_copies(beir)
+    for name in BEIR:
+        (beir / name).with_suffix(".csv").mkdir()  # a folder is no file, whatever its name
     assert load_retrieval(beir) == task
     assert read_sentences(beir) == DOCUMENTS
     assert texts_by_id(beir) == dict(zip(["d1", "d2"], DOCUMENTS, strict=True))
     assert read_queries(beir) == {"q1": "my card is lost", "q2": "what is a loan"}
     (beir / "queries.jsonl").unlink()
     assert read_sentences(beir) == DOCUMENTS, "judgements show what the folder is as well"
+    with pytest.raises(ValueError, match=rf"^'{beir}' must hold one queries file, got none\.$"):
+        read_queries(beir)
+
+
+def test_a_corpus_alone_makes_no_search_collection(tmp_path):
+    for name in ("corpus.jsonl", "more.jsonl"):
+        write(tmp_path / name, CORPUS.replace('"d', f'"{name[0]}'))
+    assert find_search_folder(tmp_path) is None
+    assert find_search_folder(tmp_path / "corpus.jsonl") is None
+    assert [*texts_by_id(tmp_path)] == ["c1", "c2", "m1", "m2"]
+    (tmp_path / "corpus.jsonl").rename(tmp_path / "queries.jsonl")
+    assert [*texts_by_id(tmp_path)] == ["m1", "m2", "c1", "c2"], "nor queries without one"
+
+
+def test_judgements_come_by_their_splits_in_the_order_of_names(tmp_path):
+    inside = ["test.tsv", "dev.qrels", "all.trec", "train.csv.gz", "few.txt", "Wide.QREL", ".hidden.tsv", "notes.md"]
+    beside = ["qrels.tsv", *(f"qrels.{name}.jsonl" for name in "zbycx"), "qrels.md", "judged.tsv"]
+    for name in [*(f"qrels/{name}" for name in inside), *beside]:
+        write(tmp_path / name, QRELS)
+    found = find_judgements(tmp_path)
+    assert [*found] == ["Wide", "all", "dev", "few", "test", "train", *"bc", "qrels", *"xyz"]
+    assert found["train"] == tmp_path / "qrels/train.csv.gz"
 
 
 def test_judgements_beside_the_corpus_are_chosen_by_their_split(tmp_path):
@@ -169,6 +194,13 @@ def test_a_readme_beside_one_file_of_data_is_not_what_is_advised(tmp_path):
         read_sentences(tmp_path)
 
 
+def test_packed_files_beside_another_kind_are_advised_with_both_endings(tmp_path):
+    for name in ("a.csv.gz", "b.2024.csv.gz", "c.jsonl"):
+        write(tmp_path / name, "text\none\n")
+    with pytest.raises(ValueError, match=r"got 2 \.csv .* and 1 \.jsonl .*, such as '[^']*/\*\*/\*\.csv\.gz'\.$"):
+        read_sentences(tmp_path)
+
+
 def test_a_copy_of_a_file_of_unknown_kind_is_left_out_of_a_pattern(tmp_path):
     for name in ("a.en", "a.en~", "b.en.bak"):
         write(tmp_path / name, "one")
@@ -179,8 +211,10 @@ def test_files_of_other_kinds_in_a_folder_are_counted(tmp_path, caplog):
     for name in ("a.rst", "b.rst", "c.png", ".hidden", "d.rst~"):
         write(tmp_path / name, "one")
     write(tmp_path / "a.txt", "one")
-    assert read_sentences(tmp_path) == ["one"]
-    assert caplog.messages == [f"{tmp_path}: files read: 1, not read: 4, such as {tmp_path / 'a.rst'}."]
+    for source in (str(tmp_path), f"{tmp_path}/*"):
+        caplog.clear()
+        assert read_sentences(source) == ["one"]
+        assert caplog.messages == [f"{source}: files read: 1, not read: 4, such as {tmp_path / 'a.rst'}."]
 
 
 def test_a_markdown_file_is_one_document_and_its_path_the_id(tmp_path):
@@ -201,8 +235,14 @@ def test_folders_that_are_links_are_read_once(tmp_path):
     (tmp_path / "elsewhere/back").symlink_to(tmp_path / "texts")
     (tmp_path / "texts/gone.txt").symlink_to(tmp_path / "nowhere")
     (tmp_path / "link").symlink_to(tmp_path / "texts")
+    for name in "fecd":
+        (tmp_path / f"texts/more/{name}").parent.mkdir(exist_ok=True)
+        (tmp_path / f"texts/more/{name}").symlink_to(tmp_path / "elsewhere")
     for name in ("texts", "link"):
         assert read_sentences(tmp_path / name) == ["one", "two"]
+        paths = [tmp_path / name / "a.txt", tmp_path / name / "again/b.txt"]
+        found = [one.id for one in read_documents(tmp_path / name, whole_files=True)]
+        assert found == [str(path) for path in paths], "by the first of its names"
 
 
 @pytest.mark.parametrize("beside", ["a.md", "b/c.md"])

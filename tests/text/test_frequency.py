@@ -1,24 +1,29 @@
 """Frequency tables: counts as a loop, labels by hand, files that come back, and what is refused."""
 
 import json
+import logging
 import os
 from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset
 
-from st_extras.text.frequency import FrequencyTable
+from st_extras.text.frequency import FrequencyTable, vocabulary
 
 
-def test_counts_are_those_of_a_loop_without_special_tokens_and_truncation(tokenizer, sentences):
-    texts = [" ".join(sentences * 5), "a"]
+def test_counts_are_those_of_a_loop_without_special_tokens_and_truncation(tokenizer, sentences, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    texts, tokenizer.model_max_length = [" ".join(sentences * 5), "a"], 16
     tokenizer(texts, truncation=True, max_length=4, padding=True)
     table = FrequencyTable.count(texts, tokenizer)  # the tokenizer still truncates
+    assert not caplog.messages, "no encoder reads them, so none is too long"
     seen = Counter(token for text in texts for token in tokenizer.tokenize(text))
     assert table.counts.tolist() == [seen[token] for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
     assert table.counts[tokenizer.cls_token_id] == 0
     assert table.num_texts == 2
+    assert repr(table) == f"FrequencyTable(types={len(seen)}/{len(tokenizer)}, tokens={seen.total()}, texts=2)"
 
 
 def test_every_kind_of_corpus_gives_the_same_table(frequency_table, tokenizer, sentences):
@@ -43,15 +48,23 @@ def test_text_that_the_tokenizer_does_not_know(tokenizer, caplog):
     assert not caplog.messages
     FrequencyTable.count(["the cat sat on 天", "the cat"], tokenizer)
     assert "14% of the tokens are words that the tokenizer does not know" in caplog.text
+    tokenizer.unk_token = None
+    assert FrequencyTable.count(["the"], tokenizer).total == 1, "no token is one of unknown words"
 
 
 def test_labels_by_hand():
     table = FrequencyTable(["a", "b", "c", "d", "e", "f"], [5, 0, 1, 9, 7, 2])
     assert table.labels(0.5).tolist() == [0, 1, 1, 0, 0, 1]  # int(0.5 * 5) = 2 of the seen, and b
     assert table.labels(0.1).tolist() == [0, 1, 0, 0, 0, 0]
+    assert table.labels(0.35).tolist() == [0, 1, 1, 0, 0, 0]  # int(0.35 * 5) = 1
     assert FrequencyTable(["a", "b", "c", "d"], [3, 3, 3, 3]).labels(0.5).tolist() == [1, 1, 0, 0]
-    with pytest.raises(ValueError, match=r"^low_frequency_ratio must"):
-        table.labels(1.0)
+    many = FrequencyTable([f"t{i}" for i in range(1000)], [i % 3 for i in range(1000)])
+    lowest = sorted(range(1000), key=lambda i: (many.counts[i], i))[: 334 + 333]
+    assert many.labels().tolist() == [int(i in {*lowest}) for i in range(1000)], "equal counts by id"
+    assert many.labels().dtype == torch.int64
+    for wrong in (0, 1.0):
+        with pytest.raises(ValueError, match=r"^low_frequency_ratio must"):
+            table.labels(wrong)
 
 
 def test_what_is_no_table_text_or_tokenizer_is_named(tokenizer):
@@ -65,6 +78,26 @@ def test_what_is_no_table_text_or_tokenizer_is_named(tokenizer):
             FrequencyTable.count(texts, tokenizer)
     with pytest.raises(ValueError, match=r"^tokenizer must"):
         FrequencyTable.count(["a cat"], tokenizer.backend_tokenizer)
+    for size in (0, 1_000_001):
+        with pytest.raises(ValueError, match=r"^batch_size must"):
+            FrequencyTable.count(["a cat"], tokenizer, batch_size=size)
+    with pytest.raises(ValueError, match=r"^num_texts must"):
+        FrequencyTable(["a"], [1], num_texts=-1)
+
+
+def test_a_vocabulary_is_compared_id_by_id(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "get_vocab", lambda: {"b": 3, "a": 0})
+    assert vocabulary(tokenizer) == ("a", None, None, "b")
+    FrequencyTable(["a", None, None, "b"], [1, 0, 0, 2]).check_tokenizer(tokenizer)
+    for tokens, difference in (
+        (["a", None, "c", "b"], "id 2 is 'c' here and None there"),
+        (["a"], "1 ids here, 4 there"),
+    ):
+        with pytest.raises(ValueError, match=rf"^Mine and the tokenizer must .*, got a difference: {difference}\.$"):
+            FrequencyTable(tokens, [1] * len(tokens)).check_tokenizer(tokenizer, "Mine")
+    monkeypatch.setattr(tokenizer, "get_vocab", dict)
+    with pytest.raises(ValueError, match=r"^tokenizer must have a vocabulary"):
+        vocabulary(tokenizer)
 
 
 # --- files ---
@@ -99,4 +132,7 @@ def test_a_changed_table_is_refused_by_name(tmp_path, changes):
     FrequencyTable(["a", None, "b"], [1, 0, 2], num_texts=3).save(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(ValueError, match=r"table\.json"):
+        FrequencyTable.load(path)
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match=r"table\.json must be a file that FrequencyTable\.save wrote, got \[1\]"):
         FrequencyTable.load(path)

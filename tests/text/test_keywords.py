@@ -1,3 +1,4 @@
+import functools
 import json
 import math
 import pickle
@@ -40,7 +41,7 @@ def test_a_callable_gives_spans_or_words():
 
 def test_tfidf_ranks_by_the_corpus_without_stop_words_and_frequent_words():
     extractor = TfidfKeywords.fit(CORPUS, top_k=2, stop_words=())
-    assert mask("Mat, cat, Park", extractor) == "_, cat, _"
+    assert mask("Mat, Cat, Park", extractor) == "_, Cat, _"
     assert mask("cat, cat, Mat, park", extractor) == "_, _, _, park", "twice 1.22 > 1.92; ties by position"
     assert mask("a zebra ran", TfidfKeywords.fit(CORPUS, top_k=1)) == "a _ ran", "an unseen word is the rarest"
     # "cat" and "the" are in 3 of the 4 sentences
@@ -76,6 +77,58 @@ def test_extractors_come_back_from_their_json_and_from_pickle(extractor):
     assert again.config == extractor.config
 
 
+NAMES = [f"name{first}{second}" for first in "abcde" for second in "abcdef"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        JiebaKeywords,
+        functools.partial(TfidfKeywords.fit, CORPUS),
+        functools.partial(TfidfKeywords, {}, 1),
+        RakeKeywords,
+    ],
+)
+def test_the_number_of_keywords_is_limited(make):
+    text = ", ".join(NAMES)
+    for options, count in (({}, 20), ({"top_k": 2}, 2), ({"top_k": 25}, 25), ({"top_k": None}, 30)):
+        assert len(make(**options)(text)) == count
+        assert len(make(**options)(f"{text}. {text}")) == 2 * count, "wherever they stand"
+    with pytest.raises(ValueError, match=r"^top_k must"):
+        make(top_k=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: TfidfKeywords([], 1), "idf must"),
+        (lambda: TfidfKeywords({"cat": math.nan}, 1), r"idf\['cat'\] must"),
+        (lambda: TfidfKeywords({}, -1), "unseen_idf must"),
+        (lambda: TfidfKeywords({}, 1, stop_words="the"), "stop_words must"),
+        (lambda: TfidfKeywords.fit(CORPUS, stop_words="the"), "stop_words must"),
+        (lambda: TfidfKeywords.fit(CORPUS, max_df=0), "max_df must"),
+        (lambda: TfidfKeywords.fit(CORPUS, max_df=1.1), "max_df must"),
+        (lambda: TfidfKeywords.fit(["...", ""]), "corpus must hold sentences with words, got 2 sentences without"),
+        (lambda: TfidfKeywords.fit("the cat"), "sentences must"),
+        (lambda: RakeKeywords(stop_words="the"), "stop_words must"),
+    ],
+)
+def test_settings_that_are_refused(make, named):
+    with pytest.raises(ValueError, match=rf"^{named}"):
+        make()
+
+
+def test_extractors_are_built_by_their_names():
+    text = "the big cat sat in a red park of Paris"
+    built = {"jieba": JiebaKeywords(), "tfidf": TfidfKeywords.fit(CORPUS), "rake": RakeKeywords(), print: print}
+    for name, expected in built.items():
+        found = build_extractor(name, CORPUS)
+        assert type(found) is type(expected)
+        if name is not print:
+            assert (found(text), found.config) == (expected(text), expected.config)
+    assert found is print
+
+
 @pytest.mark.parametrize("call", [build_extractor, extractor_config])
 @pytest.mark.parametrize("keywords", ["yake", None, np.array(["tfidf", "jieba"]), {"name": ["jieba"]}])
 def test_unknown_keywords_are_refused(call, keywords):
@@ -88,7 +141,12 @@ def test_unknown_keywords_are_refused(call, keywords):
 def test_jieba_masks_what_extract_tags_returns(monkeypatch):
     own = keywords._jieba_tfidf().tokenizer.tokenizer  # the same dictionary is not read twice
     monkeypatch.setattr(jieba.analyse.default_tfidf, "tokenizer", own)
-    for text in ["The old man and a woman saw the man in Paris .", "我喜欢在北京大学的图书馆看书", "T恤 and B超"]:
+    for text in [
+        "The old man and a woman saw the man in Paris .",
+        "AT&T and a man",
+        "我喜欢在北京大学的图书馆看书",
+        "T恤 and B超",
+    ]:
         tags = jieba.analyse.extract_tags(text)
         expected = text
         for tag in sorted(tags, key=len, reverse=True):

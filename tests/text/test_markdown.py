@@ -158,6 +158,7 @@ UNREADABLE = {
         (f"\n \n{UNREADABLE['a']}", "line 5: mapping values are not allowed here"),
         (f"\n{UNREADABLE['f']}", "Invalid value (at line 3, column 9)"),
         (f"\n{UNREADABLE['g']}", "Expecting value: line 3 column 12 (char 14)"),
+        (UNREADABLE["b"], "line 5: expected ',' or ']', but got '<stream end>'"),
         (UNREADABLE["c"], "'title' holds a lone surrogate"),
     ],
 )
@@ -188,6 +189,9 @@ def test_the_files_whose_front_matter_cannot_be_read_are_counted(tmp_path, caplo
             f"Front matter that could not be read is left out: of 11 files, such as {tmp_path}/a.md ("
         )
         assert message.endswith("line 3: mapping values are not allowed here).")
+    caplog.clear()
+    assert read_sentences(tmp_path, limit=2) == ["Fine about", "about a"]
+    assert caplog.messages == [message], "also where the caller wants no more"
 
 
 @pytest.mark.parametrize(
@@ -293,12 +297,16 @@ JSON = '{"product": "card", "pages": 2, "tags": ["lost", "stolen"], "day": null,
 def test_fields_of_toml_and_json_are_metadata_and_nested_ones_are_named_once(tmp_path, caplog):
     wanted = {"product": "card", "pages": 2, "tags": "lost, stolen"}
     dates = {"day": "2024-05-01", "last": "2024-05-01T10:00:00+02:00"}
-    for name, content in {"a": TOML, "b": JSON, "c": "---\nlist: [[1]]\nparams: {a: 1}\n---\nabout\n"}.items():
+    for name, content in {
+        "a": TOML,
+        "b": JSON,
+        "c": "---\nlist: [[1]]\nparams: {a: 1}\nmore: {}\n---\nabout\n",
+    }.items():
         write(tmp_path / f"{name}.md", content)
     assert [one.metadata for one in read_documents(tmp_path)] == [wanted | dates, wanted, {}]
     (message,) = caplog.messages
     left_out = "left out of the metadata, which holds texts, finite numbers, truth values and dates alone"
-    assert message == f"{tmp_path}/a.md and others: {left_out}: params, list."
+    assert message == f"{tmp_path}/a.md and others: {left_out}: params, list, more."
     caplog.clear()
     read_documents([tmp_path / "a.md", write(tmp_path / "d.md", "---\nzip: 1\n---\n# D\n")])
     assert caplog.messages == [f"{tmp_path}/a.md: {left_out}: params."]

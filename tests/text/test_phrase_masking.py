@@ -1,3 +1,4 @@
+import os
 from itertools import pairwise
 
 import pytest
@@ -59,7 +60,7 @@ def test_every_occurrence_as_a_word_and_nothing_else(sentence, phrase, masked):
 def test_chinese_through_jieba():
     sentence = "我喜欢机器学习，也喜欢深度学习。机器学习！"
     rows = PhraseMasking(RakePhrases(language="chinese"))([sentence])
-    assert len(rows["phrase"]) > 1
+    assert {*rows["phrase"]} == {"喜欢 机器 学习", "喜欢 深度 学习", "机器 学习"}
     shown = PhraseMasking(lambda text: ["机器学习"], words=jieba_spans)([sentence])
     assert shown["masked"] == [f"我喜欢{MASK}{MASK}，也喜欢深度学习。{MASK}{MASK}！"]
     middle = PhraseMasking(lambda text: [(5, 7)], words=jieba_spans)([sentence])  # no space tells it from 机器
@@ -94,8 +95,10 @@ def test_any_text_is_recomposed(sentence):
 def test_phrases_come_as_strings_or_spans_once_each_and_must_stand_in_the_sentence():
     masking = PhraseMasking(lambda text: ["absent", "OLD dog", (4, 11), "", "...", (8, 9), (0, 3), "sat"])
     rows = masking(["The old Dog sat", "... !"])  # not even nothing, in a sentence without words
-    assert rows["phrase"] == ["old Dog", "Dog", "The"]
+    assert rows["phrase"] == ["old Dog", "Dog", "The"], "three at most, unless it is set"
     assert rows["masked"][1] == "The old [MASK] sat"
+    span = PhraseMasking(lambda text: [(11, 14)])(["The cat, a CAT"])
+    assert (span["phrase"], span["masked"]) == (["CAT"], ["The [MASK], a [MASK]"]), "as it stands there, everywhere"
 
 
 def test_sentences_without_a_phrase_are_counted():
@@ -109,14 +112,20 @@ def test_sentences_without_a_phrase_are_counted():
     assert masking.skipped == 6
 
 
-def test_processes_agree_and_the_skipped_of_all_are_counted():
+def test_processes_agree_and_the_skipped_of_all_are_counted(tmp_path):
     sentences = [f"the red cat {i} sat, with a dog" if i % 5 else "the" for i in range(20)]
-    found = []
+    found, swap = [], EDA(synonym_ratio=0, swap_ratio=0.3)
+
+    def noted(sentence):
+        (tmp_path / str(os.getpid())).touch()
+        return swap(sentence)
+
     for processes in (None, 2):
-        masking = PhraseMasking(augmentation=EDA(synonym_ratio=0, swap_ratio=0.3))
+        masking = PhraseMasking(augmentation=noted)
         found.append(masking.dataset(Dataset.from_dict({"sentence": sentences}), num_proc=processes).to_dict())
         assert masking.skipped == 4
     assert found[0] == found[1]
+    assert len([*tmp_path.iterdir()]) == 3, "this one, and two"
 
 
 def test_the_phrase_is_taken_from_the_augmented_sentence():
@@ -138,8 +147,12 @@ def test_without_a_mask_token_phrases_are_deleted():
 @pytest.mark.parametrize(
     ("options", "sentences", "named"),
     [
-        ({"mask_token": None}, [], "mask_token"),
-        ({}, ["the of and", "of"], "sentences must"),
+        *(({"mask_token": token}, [], "mask_token") for token in (None, "", " ", 3)),
+        ({"mask_token": " ", "on_missing_mask": "delete"}, [], "mask_token"),
+        ({"on_missing_mask": "drop"}, [], "on_missing_mask"),
+        ({"top_k": 0}, [], "top_k"),
+        ({}, ["the of and", "of"], "sentences must hold a sentence with a phrase to mask, got 2 sentences without one"),
+        ({}, [], "sentences must hold a sentence with a phrase to mask, got 0 sentences without one"),
     ],
 )
 def test_bad_input_is_named(options, sentences, named):

@@ -63,6 +63,14 @@ def test_lengths_and_stop_words():
     assert RakePhrases(stop_words=["UND", "der"])("Der Hund und die Katze") == ["die Katze", "Hund"]
     with pytest.raises(ValueError, match=r"^max_words must"):
         RakePhrases(max_words=2, min_words=3)
+    for wrong in (0, 1001):
+        with pytest.raises(ValueError, match=r"^min_words must"):
+            RakePhrases(min_words=wrong)
+    with pytest.raises(ValueError, match=r"^stop_words must"):
+        RakePhrases(stop_words="the")
+    with pytest.raises(ValueError, match=r"^language must be .*, got 'klingon': run python -m nltk\.downloader"):
+        RakePhrases(language="klingon")
+    assert RakePhrases(words=lambda text: [(0, 8), (9, 12)])("red_cats dog and a mouse") == ["red_cats dog"]
     words = [f"word{i}" for i in range(1001)]  # rake-nltk counts every pair of words: a run of more is no phrase
     assert RAKE(f"a red cat and {' '.join(words)}") == ["red cat"]
 
@@ -98,12 +106,33 @@ def test_chunks_of_a_trained_tagger(tagger):
     assert chunks(sentence, own) == {"old man", "red book"}
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"kinds": "NP"}, "kinds must"),
+        ({"kinds": []}, "kinds must"),
+        ({"parse": list}, "tagger and parse must not both"),
+        ({"grammar": "NP: {<NN"}, ".*NN"),
+        ({"seed": 0.5}, "seed must"),
+        ({"tagger": None}, "tagger must be given .*averaged_perceptron_tagger_eng"),
+    ],
+)
+def test_chunks_of_wrong_settings(options, named):
+    with pytest.raises(ValueError, match=rf"^{named}"):
+        ChunkPhrases(**{"tagger": list, **options})
+    with pytest.raises(ValueError, match=r"^sentence: .*surrogate"):
+        ChunkPhrases(tagger=list)("a \ud800")
+
+
 def test_the_order_of_chunks_is_drawn_from_the_seed():
     """As the paper draws a subtree at random; the same in every process."""
     parse = {"a b c d": nltk.Tree.fromstring("(S (NP a) (NP b) (NP c) (NP d))")}.__getitem__
     orders = [ChunkPhrases(parse=parse, seed=seed)("a b c d") for seed in (0, 0, 1, 2)]
     assert orders[0] == orders[1]
     assert len({tuple(order) for order in orders}) == 3
+    each = ChunkPhrases(parse=lambda text: nltk.Tree("S", [nltk.Tree("NP", [word]) for word in text.split()]))
+    orders = [each(f"a b c {letter}") for letter in "defgh"]
+    assert len({tuple(order) for order in orders}) > 1, "and from the sentence"
 
 
 def test_the_default_tagger_from_its_files(tagger, tmp_path, monkeypatch):
@@ -128,3 +157,5 @@ def test_subtrees_of_a_given_parse():
     assert rows["masked"] == ['John said "(maybe) [MASK] [MASK] [MASK]".']
     with pytest.raises(ValueError, match="tree of the sentence 'John', got the token 'Mary'"):
         ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP Mary))"))("John")
+    within = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP (NP cats)) (VP sleep))"))
+    assert sorted(within("cats sleep")) == [(0, 4), (5, 10)], "each span once, verbs by themselves"

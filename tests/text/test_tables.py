@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from st_extras.evaluation import load_judged, load_labeled_texts, load_sts
 from st_extras.text.corpus import read_sentences
 from st_extras.text.documents import read_documents, read_queries
-from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_file
+from st_extras.text.tables import DOCUMENT_IDS, QUERY_COLUMNS, QUERY_IDS, Column, open_file, read_number
 from tests.helpers import write
 
 TEXTS = [
@@ -116,6 +119,7 @@ def test_a_field_of_several_lines_is_one_document_of_a_tsv(tmp_path, columns):
         '5" and 6"\t1',
         '"a" and "b"\t1',
         '""a"" b\t1',
+        '"one\t1"\n"two\t2"',
         '"one\t1\ntwo\t2\n"three\t3',
     ],
 )
@@ -135,6 +139,11 @@ def test_quotes_around_the_names_of_a_tsv_enclose_all_fields(tmp_path):
 def test_an_empty_first_field_of_a_tsv_is_a_field(tmp_path):
     (document,) = read_documents(write(tmp_path / "a.tsv", "title\ttext\tnote\n\tone\t\n"))
     assert (document.title, document.text, document.metadata) == ("", "one", {})
+
+
+def test_space_at_the_beginning_of_a_field_of_a_tsv_stays(tmp_path):
+    (document,) = read_documents(write(tmp_path / "a.tsv", 'id\ttext\tnote\n7\t"one\ntwo"\t  x\n'))
+    assert (document.text, document.metadata) == ("one\ntwo", {"note": "  x"})
 
 
 def test_a_quoted_field_that_comes_too_late_is_refused(tmp_path, monkeypatch):
@@ -175,6 +184,14 @@ def test_columns_of_lists_are_not_read(tmp_path):
     assert read_sentences(tmp_path / "a.parquet") == ["one"]
     with pytest.raises(ValueError, match="has no column embedding: it has text;"):
         read_sentences(tmp_path / "a.parquet", column="embedding")
+    table = pa.table({"text": ["one", "two"], "embedding": [[0.5] * 100, [1.0] * 100]})
+    parquet.write_table(table, tmp_path / "b.parquet", compression={"embedding.list.element": "zstd"})
+    chunk = parquet.ParquetFile(tmp_path / "b.parquet").metadata.row_group(0).column(1)
+    content = bytearray((tmp_path / "b.parquet").read_bytes())
+    start = chunk.dictionary_page_offset
+    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    (tmp_path / "b.parquet").write_bytes(content)
+    assert read_sentences(tmp_path / "b.parquet") == ["one", "two"], "whatever stands there"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +233,7 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             r"line 2: .* one for each column of the header \(Export of May, 28 Feb 2023\), got 3: .* mend the header",
         ),
         ("a.csv", 'id,text\n1,"a\n', "line 2: a quote is opened and never closed"),
+        ("a.csv", 'id,text\n\n1,"a\nb\nc"\n2,d,e\n', "line 6: a row must have at most 2 fields"),
         ("a.csv", 'id,text\n1,"a" b\n', "line 2: .*double a quote that belongs to the text"),
         ("a.tsv", "id\ttext\n1\ta\tb\n", "line 2: a row must have at most 2 fields, .*a tab in double quotes"),
         (
@@ -233,6 +251,12 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             '{\n"data": [\n{"text": "a"}]}',
             "must be a list of objects, or hold one .*line 1: not JSON",
         ),
+        ("a.json", b'["caf\xe9"]', "a.json: not UTF-8, got the byte 0xe9"),
+        (
+            "a.csv",
+            "id,text\n1,a\rb\n",
+            "line 2: a carriage return within a line: put the field",
+        ),
         ("a.json", "[1, 2]", "row 0: a row must be an object or a text, got 1"),
         (
             "a.jsonl",
@@ -246,6 +270,7 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             '{"text": "a"}\n{"text": null}\n',
             "line 2: .* got None: leave its row out, or fill it",
         ),
+        ("a.jsonl", "{}\n", "has no column .*: it has none; column"),
         ("a.parquet", "PAR1 nothing PAR1", "could not be read"),
         ("a.parquet.gz", "", "could not be read"),
     ],
@@ -256,6 +281,23 @@ def test_a_fault_is_one_sentence(tmp_path, name, content, message):
     assert str(tmp_path / name) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(("value", "number"), [("3", 3.0), (2, 2.0), (" -0.5\n", -0.5), (True, 1.0)])
+def test_a_number_of_a_cell(value, number):
+    assert read_number(value, "here", "grade") == number
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        *((value, "a grade is missing, got .*: fill it, or leave its row out") for value in ("", " ", None, math.nan)),
+        *((value, "a grade must be a finite number, got ") for value in ("x", "inf", "nan", -math.inf, [], 10**400)),
+    ],
+)
+def test_a_cell_that_holds_no_number(value, message):
+    with pytest.raises(ValueError, match=rf"^a\.csv, line 3: {message}"):
+        read_number(value, "a.csv, line 3", "grade")
 
 
 def test_a_json_object_of_many_objects_is_refused_in_one_short_line(tmp_path):
@@ -289,6 +331,15 @@ def test_the_page_has_every_usual_name():
     table = page.partition("## Where text comes from")[2].partition("<!-- commands -->")[0]
     named = [*QUERY_COLUMNS, "_id", *DOCUMENT_IDS, *QUERY_IDS, "id", "title", "label"]
     assert [name for name in named if f"`{name}`" not in table] == []
+
+
+def test_a_column_may_be_missing_in_a_table_of_few(tmp_path):
+    """Columns without a name, as pandas writes its row numbers, do not count."""
+    wanted = {"text": Column(("text",)), "grade": Column(("grade",), optional_up_to=2)}
+    few, many = write(tmp_path / "a.csv", ",text,by\n0,one,me\n"), write(tmp_path / "b.csv", "text,by,on\none,me,x\n")
+    assert [row for _, row in open_file(few, wanted).rows()] == [{"text": "one"}]
+    with pytest.raises(ValueError, match=r"b\.csv has no column grade: it has text, by, on"):
+        next(open_file(many, wanted).rows())
 
 
 def test_missing_columns_of_labels_name_their_options(tmp_path):
@@ -339,7 +390,9 @@ SEPARATED = {
     "bars in a header": 'id,text,a|b|c|d\n7,"one, two",x\n',
     "commas at both ends": ',id,text,\n,7,"one, two",\n',
     "sep that names itself": "sep=:\nid:text\n7:one, two\n",
+    "sep below blank lines": "\n\nsep=:\nid:text\n7:one, two\n",
     "rows that end in one": "id;text\n7;one, two;\n",
+    "rows that end in three": "id;text\n7;one, two;;;\n",
     "a header that ends in two": "id;text;;\n7;one, two;;\n",
     "bars": "id|text\n7|one, two\n",
     "blank lines": "\n\nid;text\n\n7;one, two\n",
@@ -366,8 +419,9 @@ def test_a_chosen_column_decides_the_separator(tmp_path):
         ValueError, match=r"no column text: it has id, note, if any, body .*first row.*; column \(--col"
     ):
         read_sentences(path, column="text")
-    path = write(tmp_path / "b.csv", "a;b;c;d,label,text\n1;2,x,one\n")
-    assert load_labeled_texts(path).labels == ["x"], "two wanted columns, though semicolons give more"
+    for header in ("a;b;c;d,label,text", "a;text;c;d,label,text"):
+        path = write(tmp_path / "b.csv", f"{header}\n1;2,x,one\n")
+        assert load_labeled_texts(path).labels == ["x"], "two wanted columns, though semicolons give more"
     path = write(tmp_path / "c.csv", 'id;title;x,text\n1;2;3,"one, two"\n')
     assert read_sentences(path) == ["one, two"], "the column that is needed, not two that are optional"
 

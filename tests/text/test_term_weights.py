@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from st_extras.text import term_weights
 from st_extras.text.term_weights import (
     BM25,
     STOP_WORDS,
@@ -14,8 +15,11 @@ from st_extras.text.term_weights import (
     bm25_weight,
     bm25_weight_of_blocks,
     character_tfidf,
+    matching_spans,
     near_duplicate_share,
     search_words,
+    searchable_sentences,
+    word_rules,
 )
 
 TEXTS = ["A cat sat.", "the cat sat there", "Dogs ran home", "dogs ran", "ran ran ran home"]
@@ -106,6 +110,12 @@ def test_the_weight_of_bm25_is_the_formula_in_a_loop():
         bm25_weight(dense, bm25), rel=0.01
     )
     assert bm25_weight_of_blocks([(np.array([[0.5, 0.1]]), np.zeros((1, 2)))]) == 0, "all alike"
+    unlike = dense.astype("float32") * np.array([[1e7], [1], [-1e7], [1e-3], [0]], dtype=np.float32)
+    spread = np.mean([np.std(row.tolist()) for row in unlike])
+    for rows in ([0, 1, 2, 3, 4], [1, 3], [0, 3], [2, 3]):  # the rounding of one query is not that of another
+        spread = np.mean([np.std(row.tolist()) for row in unlike[rows]])
+        others = np.mean([np.std(row.tolist()) for row in bm25[rows]])
+        assert bm25_weight_of_blocks([(unlike[rows], bm25[rows])]) == pytest.approx(0.2 * spread / others, rel=1e-5)
 
 
 def test_a_weight_is_no_quotient_of_rounding_errors():
@@ -137,8 +147,11 @@ def test_scores_that_give_no_weight_are_refused(scores):
         bm25_weight(scores, SCORES)
     with pytest.raises(ValueError, match=r"^bm25_scores must"):
         bm25_weight(SCORES, scores)
-    with pytest.raises(ValueError, match=r"^share must"):
-        bm25_weight(SCORES, SCORES, share=0)
+    for share in (0, -1, 10.1):
+        with pytest.raises(ValueError, match=r"^share must"):
+            bm25_weight(SCORES, SCORES, share=share)
+    with pytest.raises(ValueError, match=r"^bm25_scores must have the shape of dense_scores, \(2, 2\), got \(2, 1\)"):
+        bm25_weight(SCORES, SCORES[:, :1])
     with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
         bm25_weight(SCORES, -SCORES)
 
@@ -195,6 +208,55 @@ def test_bm25_of_a_language_is_that_of_the_stems():
     expected = plain.scores(["dog run", "", "run"])
     np.testing.assert_allclose(index.scores(queries), expected)
     assert expected[2].tolist()[1] == 0 < expected[2].min(initial=1, where=[True, False, True, False])
+
+
+def test_what_is_no_collection_of_texts_is_refused():
+    for documents in ("a cat", [], [3], {"a": "a cat"}):
+        with pytest.raises(ValueError, match=r"^documents must"):
+            BM25(documents)
+    for queries in ("a cat", [3]):
+        with pytest.raises(ValueError, match=r"^queries must"):
+            BM25(TEXTS).scores(queries)
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "language", "marked"),
+    [
+        ("The X-ray, an x; rays", "x-ray", None, "The *X*-*ray*, an *x*; rays"),
+        ("The X-ray, an x; rays", "ray of x", "english", "The *X*-*ray*, an *x*; *rays*"),
+        ("東京タワーは高い、東京", "東京 タワー", None, "*東京タワー*は高い、*東京*"),
+        ("犬と猫と犬小屋", "犬", None, "*犬*と猫と*犬*小屋"),
+        ("abc東京def", "東京 def", None, "abc*東京**def*"),
+        ("İstanbul ＡＢＣ", "istanbul abc", None, "*İstanbul* *ＡＢＣ*"),
+        ("nothing", "other", None, "nothing"),
+    ],
+)
+def test_the_words_of_a_query_are_marked_where_they_stand(text, query, language, marked):
+    shown = text
+    for first, last in reversed(matching_spans(text, frozenset(search_words(query, language)), language)):
+        shown = f"{shown[:first]}*{shown[first:last]}*{shown[last:]}"
+    assert shown == marked
+
+
+def test_the_rules_of_words_are_recognized_by_what_they_make(monkeypatch):
+    rules = {language: word_rules(language) for language in (None, "english", "german")}
+    assert len({*rules.values()}) == 3
+    assert {language: word_rules(language) for language in rules} == rules
+    with monkeypatch.context() as patch:
+        patch.setattr(term_weights, "version", lambda package: f"another {package}")
+        assert word_rules() == rules[None], "nothing is stemmed"
+        assert word_rules("english") != rules["english"]
+    words = search_words
+    monkeypatch.setattr(term_weights, "search_words", lambda *given, **named: [*words(*given, **named)][:-1])
+    assert all(word_rules(language) != rules[language] for language in rules)
+    monkeypatch.setattr(term_weights, "search_words", lambda text, language, **_: words(text, language))
+    assert all(word_rules(language) != rules[language] for language in rules), "without single characters"
+
+
+def test_sentences_and_lines_of_three_words_can_be_searched_for():
+    text = " The cat sat. Dogs ran! He is no-one? 12.5 of 3\nlost cards here \n\n我们搜索。文档在这里！ end"
+    wanted = ["The cat sat.", "He is no-one?", "12.5 of 3", "lost cards here", "我们搜索。", "文档在这里！"]
+    assert searchable_sentences(text) == wanted
 
 
 @pytest.mark.parametrize("language", ["porter", "English", "en", "", 1])

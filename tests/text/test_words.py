@@ -9,6 +9,7 @@ from st_extras.text.words import (
     english_stop_words,
     find_all_words,
     find_words,
+    jieba_spans,
     phrase_stop_words,
     replace_spans,
     split_at_words,
@@ -41,6 +42,13 @@ def test_the_words_of_ascii_text_are_those_of_any_text(text):
     pieces = split_at_words(text)
     assert "".join(pieces) == text
     assert list(pieces[1::2]) == [text[start:end] for start, end in spans]
+    assert split_at_words(text, lambda _: spans) == pieces, "with words of one's own"
+
+
+def test_words_that_jieba_finds_are_no_punctuation():
+    text = "我喜欢，北京 (Paris)。"
+    assert [text[start:end] for start, end in jieba_spans(text)] == ["我", "喜欢", "北京", "Paris"]
+    assert jieba_spans("，。 ...") == []
 
 
 def test_every_user_has_its_list():
@@ -68,7 +76,8 @@ def test_every_user_has_its_list():
         ("wo\u00adman man\u200cly \u00adman", ["man"], "wo\u00adman man\u200cly \u00ad_"),
         ("ABAB 北京北京", ["ab", "北京"], "ABAB __"),
         ("🍕 pizza 👩‍🍳!", ["pizza"], "🍕 _ 👩‍🍳!"),
-        ("İstanbul istanbul x", ["istanbul", "x"], "İstanbul _ _"),
+        ("car cart carpet ca", ["car", "cart", "carpet"], "_ _ _ ca"),
+        ("İstanbul istanbul ISTANBUL", ["istanbul", "x"], "İstanbul _ _"),
     ],
 )
 def test_words_are_found_at_every_occurrence_on_boundaries(text, words, expected):
@@ -78,3 +87,5 @@ def test_words_are_found_at_every_occurrence_on_boundaries(text, words, expected
 def test_the_longer_of_two_overlapping_words_stays_and_deleting_takes_the_spaces_along():
     assert find_words("北京大学生", ["北京", "北京大学", "大学生"]) == [(0, 4)]
     assert replace_spans("a red fox ran", [(2, 5)], "") == "a fox ran"
+    assert replace_spans("red fox ran", [(0, 3), (8, 11)], "") == "fox"
+    assert replace_spans(" a  fox", [], "") == " a  fox", "nothing to delete"
