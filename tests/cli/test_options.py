@@ -66,7 +66,7 @@ DOCUMENTS = [Document("a", "", "one", {"product": "card", "paid": True}), Docume
 TABLE = FrequencyTable(["a", "b"], [1, 1])
 QUERIES = [f"query {i}" for i in range(20)]
 """Queries of a file: as many as the weight of BM25 is found from."""
-LABELED = LabeledTexts(["a", "b"], ["one", "two"])
+LABELED = LabeledTexts(["a", "b", "c"], ["one", "two", "one"])
 TASK = RetrievalTask({"q": "one"}, {"d": "two"}, {"q": {"d": 1.0}})
 PAIRS = STSDataset("pairs", ["a", "b"], ["c", "d"], [0.0, 1.0], ["one", "two"])
 EVALUATOR = SimpleNamespace(primary_metric="sts12_spearman_cosine")
