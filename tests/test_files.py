@@ -28,6 +28,17 @@ def test_a_whole_file_appears_when_its_block_ends(path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_who_reads_the_earlier_file_has_it_whole(path):
+    """The new one takes its name, and not its place on the disk."""
+    path.write_text("earlier")
+    other = path.with_name("other")
+    other.hardlink_to(path)
+    with path.open() as reader:
+        with whole_file(path) as partial:
+            partial.write_text("new")
+        assert (reader.read(), other.read_text(), path.read_text()) == ("earlier", "earlier", "new")
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_keeps_the_earlier_file_and_leaves_nothing_behind(path, error):
     path.write_text("earlier")

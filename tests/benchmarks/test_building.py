@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,6 +61,19 @@ def start(folder):
         return copy.deepcopy(started(json.dumps(encoder | own)))
 
     return make
+
+
+def test_each_seed_has_synonyms_of_its_own(monkeypatch):
+    monkeypatch.setattr(building, "EDA", lambda **given: given)
+    monkeypatch.setattr(building, "PhraseMasking", lambda **given: SimpleNamespace(dataset=lambda rows: (given, rows)))
+    model: Any = SimpleNamespace(tokenizer=SimpleNamespace(mask_token="[M]"))
+    for masking, augmentation in (
+        ({"top_k": 2, "synonym_ratio": 0.5}, {"synonym_ratio": 0.5, "seed": 7}),
+        ({"top_k": 2}, None),
+    ):
+        wanted = {"top_k": 2, "mask_token": "[M]", "augmentation": augmentation}
+        method = {"loss": "PaSeRLoss", "masking": masking}
+        assert building.training_rows(model, method, ["a text"], 7) == (wanted, ["a text"])
 
 
 @pytest.mark.parametrize(("study", "name"), ROWS, ids=[f"{study['name']}/{name}" for study, name in ROWS])

@@ -47,6 +47,15 @@ def test_rows_meet_columns(study):
     ]
 
 
+def test_a_table_has_the_records_of_now(study):
+    def count() -> str:
+        return Table("", {"": {"of": SIMCSE}}, COLUMNS[:1]).written().splitlines()[-1]
+
+    assert count() == "|  | 3 |"
+    append("study", "simcse-3", {"method": "simcse", "seed": 3, "average": 66.0})
+    assert count() == "|  | 4 |"
+
+
 def test_seeds_without_every_data_set_do_not_count(study):
     append("domains", "cars-adapt-2", {"domain": "cars", "row": "adapt", "seed": 2, "scores": {"mean": 999.0}})
     adapt, base = ({"study": "domains", "method": name} for name in ("adapt", "start"))

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from benchmarks import building, training
 from benchmarks.records import append, records
 from benchmarks.studies import Options, named_study
 from st_extras.evaluation import STSDataset
+from st_extras.training import TrainingRun
 from st_extras.training.checkpoints import RECORD
 from tests.fixtures import SENTENCES
 from tests.helpers import write
@@ -58,6 +60,9 @@ def test_the_weights_that_a_cell_needs_are_made_first(options, ran):
     assert ran == ["guide-0", "after-0", "over-0", "guide-1", "after-1", "over-1"]
     found = {record["run"]: record["cell"] for record in records("study", root=options.root)}
     assert found == {cell: cell for cell in ran}
+    training.run(STUDY | {"name": "another"}, replace(options, methods=["over"], seeds=[1]))
+    assert ran[6:] == ["guide-1", "over-1"], "of a base loss alone"
+    del ran[6:]
     training.run(STUDY, options)
     assert sorted(ran[6:]) == ["first-0", "first-1"], "a cell with a record was run again"
 
@@ -191,6 +196,17 @@ def test_checkpoints_of_other_settings_are_begun_anew(tmp_path, monkeypatch, cap
     message = "temperature must be positive."
     with pytest.raises(ValueError, match="temperature"):
         training.trained(*arguments)
+
+
+def test_the_figures_of_a_training_are_times_100():
+    log = [{"loss": 0.123456, "epoch": 1.0, "step": 2, "grad_norm": 3.0, "learning_rate": 0.1, "gap": 2.0}, {"step": 2}]
+    trainer: Any = SimpleNamespace(state=SimpleNamespace(log_history=log))
+    curve = [(0, 0.6), (2, 0.7123456), (4, 0.5)]
+    run = TrainingRun(trainer, "dev", curve, best_step=2, best=0.7123456, steps=4, seconds=1.0)
+    assert training.training_figures(run) == {
+        "steps": 4, "best_step": 2, "dev": pytest.approx(71.23456),
+        "curve": [[0, 60.0], [2, 71.235], [4, 50.0]], "log": [[2, {"loss": 0.12346, "gap": 2.0}]],
+    }  # fmt: skip
 
 
 def test_the_scores_of_a_record_are_those_of_its_sets(tiny_folder, tmp_path):

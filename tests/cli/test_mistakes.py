@@ -176,6 +176,15 @@ FILES_FIRST = {
 """Commands with a file that cannot be read, and what the message names."""
 
 
+@pytest.mark.parametrize("name", ["adapt", "adapt-search", "train simcse"])
+def test_what_was_refined_is_not_refined_again(assert_refused, tmp_path, name):
+    refined = tmp_path / "refined"
+    refined.mkdir()
+    (refined / "modules.json").write_text('[{"type": "st_extras.modules.repal.RepALPostProcessor"}]')
+    words = (*name.split(), refined, "TEXT", "-o", "out")
+    assert_refused(words, "encoder must be without post-processing of this package, got '.*refined'")
+
+
 @pytest.mark.parametrize("line", FILES_FIRST)
 def test_files_are_checked_before_an_encoder_is_loaded(run, places, monkeypatch, line):
     Path("semicolons.csv").write_text("a;b\n1;2\n")

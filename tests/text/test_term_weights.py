@@ -192,6 +192,7 @@ def test_no_word_is_lost_between_two_ways_to_write_it(query, word):
     [
         ("What are the Flights of the WINGS", "english", ["what", "flight", "wing"]),
         ("what are the flights", None, ["what", "are", "the", "flights"]),
+        ("was an der Tür", "german", ["was", "an", "der", "tur"]),
         ("Die Häuser, daß er die Straße suchte", "german", ["die", "haus", "dass", "er", "die", "strass", "sucht"]),
         ("talossa ja taloissa", "finnish", ["talo", "ja", "talo"]),
         ("飛行機 flights", "english", ["飛行", "行機", "flight"]),
