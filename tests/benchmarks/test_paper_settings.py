@@ -126,9 +126,12 @@ def test_a_rows_step_is_the_one_that_the_losses_tests_build(name, tmp_path):
     assert any(one.abs().sum() > 0 for one in gradients) or name == "dclr-no-noise"
 
 
-def test_epochs_of_warm_up_are_steps_of_the_whole_training(tmp_path):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_epochs_of_warm_up_are_steps_of_the_whole_training(tmp_path, monkeypatch, processes):
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
     model = build_encoder(tmp_path / "encoder")
     for name, steps in {"slt-fai": 3, "consert-slt-fai": 13}.items():  # 0.1 and 0.5 of 25 or 26 steps
         method = STUDY["training"] | STUDY["methods"][name] | {"frequencies": building.COUNTED}
-        loss = building.make_loss(model, method, SENTENCES * 104, {}, tmp_path)
+        share = building.share_of_a_process(method, processes)
+        loss = building.make_loss(model, share, SENTENCES * 104, {}, tmp_path)
         assert loss.warmup_steps == steps

@@ -380,7 +380,9 @@ def test_the_figures_of_a_row_are_those_of_its_setting():
     assert scores(Row("m"), found, without_dev=True) == {3: 69.0}
     assert scores(Row("m", after="RepAL"), found) == {3: 71.0}
     assert scores(Row("m", after="RepAL", setting="wmean"), found) == {3: 72.0}
-    assert scores(Row("m"), [{"method": "m", "seed": 0, "steps": 0, "average": 30.0}]) == {EVERY: 30.0}
+    base = [{"method": "m", "seed": 0, "steps": 0, "average": 30.0}]
+    assert scores(Row("m"), base) == {EVERY: 30.0}
+    assert scores(Row("m"), base, without_dev=True) == {}, "never those with dev's pairs in their place"
 
 
 def test_a_row_and_what_failed_are_on_the_page(tmp_path):

@@ -198,6 +198,27 @@ def test_checkpoints_of_other_settings_are_begun_anew(tmp_path, monkeypatch, cap
         training.trained(*arguments)
 
 
+def test_each_seed_adapts_with_its_own_sample(tmp_path, monkeypatch):
+    def adapted(_: Any, model: str, texts: list[str], seed: int, facts: dict[str, Any]) -> str:
+        facts["chosen"] = f"{model} on {texts} with {seed}"
+        return "adapted"
+
+    monkeypatch.setattr(training, "adapted", adapted)
+    monkeypatch.setattr(training, "sts_sentences", lambda data: ["b", "a", "b", data.name])
+    monkeypatch.setattr(training, "run_after", lambda *given, bf16: {"RepAL": [*given, bf16]})
+    scores = {"dev": 1.0, "scores": {"sts12": 2.0}, "average": 3.0}
+    monkeypatch.setattr(training, "scores_of", lambda model, *_: scores if model == "adapted" else {})
+    dev = STSDataset("mine", ["a", "b"], ["c", "d"], [1.0, 2.0], ["x", "x"])
+    method = {"post_processing": ["RepAL", "adapt"], "bf16": True}
+    data = tmp_path / "texts"
+    after = {
+        "RepAL": ["model", dev, [], ["RepAL"], True],
+        "adapt": {"chosen": "model on ['b', 'a', 'texts'] with 7", "mine": 1.0, "sts12": 2.0, "average": 3.0},
+    }
+    assert training.post_processed("model", method, dev, [], data, 7) == {"post_processing": after}
+    assert training.post_processed("model", {}, dev, [], data, 7) == {}
+
+
 def test_the_figures_of_a_training_are_times_100():
     log = [{"loss": 0.123456, "epoch": 1.0, "step": 2, "grad_norm": 3.0, "learning_rate": 0.1, "gap": 2.0}, {"step": 2}]
     trainer: Any = SimpleNamespace(state=SimpleNamespace(log_history=log))

@@ -38,6 +38,9 @@ def test_of_a_file_with_several_splits_one_is_read(tmp_path):
         assert (data.sentences1, data.scores) == ([f"a {split}"] * 2, [0.0, 1.0])
     with pytest.raises(ValueError, match=r"holds the splits dev, test, train: .* such as stsbenchmark_dev, got 'mine'"):
         load_sts("mine", file)
+    two = write(tmp_path / "two.tsv", "split\t" + HEADER + "".join(row for row in rows if "train" not in row))
+    with pytest.raises(ValueError, match=r"holds the splits dev, test: .* such as two_dev, got 'mine'"):
+        load_sts("mine", two)
     one = write(tmp_path / "one.tsv", "split\t" + HEADER + "".join(rows[::3]))
     assert load_sts("mine", one).sentences1 == ["a train"] * 2, "there is no other split"
 

@@ -176,7 +176,7 @@ def test_a_weight_from_other_queries_keeps_the_share(still_encoder):
 
 @pytest.mark.parametrize("queries", [None, QUERIES])
 @pytest.mark.parametrize("share", [0.2, 0.5])
-def test_a_weight_that_was_found_follows_when_documents_have_doubled(still_encoder, caplog, queries, share):
+def test_a_weight_that_was_found_follows_when_documents_have_doubled(still_encoder, tmp_path, caplog, queries, share):
     """Documents and not their passages, of which each has several."""
     texts = [" ".join(random.Random(900 + i).choices(WORDS, k=30)) for i in range(20)]
     before, more = ({f"d{i}": texts[i] for i in numbers} for numbers in (range(10), range(10, 20)))
@@ -186,6 +186,7 @@ def test_a_weight_that_was_found_follows_when_documents_have_doubled(still_encod
     weight = search.bm25_weight
     search.add({key: more[key] for key in [*more][:-1]})
     assert (search.bm25_weight, caplog.text) == (weight, "")
+    search.save(tmp_path / "index")
     search.add({"d19": more["d19"]})
     expected = HybridSearch(still_encoder, before | more, **options)
     assert search.bm25_weight == pytest.approx(expected.bm25_weight) != weight
@@ -193,6 +194,9 @@ def test_a_weight_that_was_found_follows_when_documents_have_doubled(still_encod
     of = "queries" if queries else "sentences"
     says = f"BM25 has the weight {search.bm25_weight:.4g} from now on, found from {of} of 20 documents; it was"
     assert says in caplog.text
+    opened = HybridSearch.open(tmp_path / "index", still_encoder)
+    opened.add({"d19": more["d19"]})
+    assert opened.bm25_weight == pytest.approx(search.bm25_weight), "a file knows how many were added"
     weight = search.bm25_weight
     search.add({f"n{i}": text for i, text in enumerate(more.values())})
     assert search.bm25_weight == weight, "20 documents, then 30"

@@ -411,6 +411,19 @@ def test_the_separator_is_the_one_that_gives_the_wanted_column(tmp_path, content
     assert (labelled.texts, labelled.labels) == (["one, two"], ["7"])
 
 
+def test_empty_rows_between_others_count(tmp_path):
+    path = write(tmp_path / "a.csv", "text,note\none,x\n,\n , \ntwo,\n,\n")
+    assert [(one.id, one.text) for one in read_documents(path)] == [("0", "one"), ("3", "two")]
+
+
+def test_a_column_is_found_in_other_letters(tmp_path):
+    for header, column in (("body", "BODY"), ("BODY", "body"), (" Body ", "bODY")):
+        path = write(tmp_path / "a.csv", f"x,{header}\n1,a cat\n")
+        assert read_sentences(path, column=column) == ["a cat"]
+    path = write(tmp_path / "a.csv", "body,BODY\na cat,a dog\n")
+    assert [read_sentences(path, column=name) for name in ("body", "BODY", "Body")] == [["a cat"], ["a dog"], ["a cat"]]
+
+
 def test_a_chosen_column_decides_the_separator(tmp_path):
     path = write(tmp_path / "a.csv", "id;note, if any;body\n7;one;two\n")
     assert read_sentences(path, column="note, if any") == ["one"]
