@@ -47,7 +47,7 @@ def argument_called(name: str, inner: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if not str(error).startswith(f"{inner} must "):
+        if not str(error).startswith((f"{inner} must ", f"{inner}, unless ")):
             raise
         raise ValueError(f"{name}{str(error).removeprefix(inner)}") from error
 

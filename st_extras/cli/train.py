@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from st_extras.checks import counted, shown
+from st_extras.checks import argument_called, counted, shown
 from st_extras.cli import objectives, options
 from st_extras.cli.console import named_step, print_json, print_line, shows_bars, speaks
 
@@ -162,7 +162,8 @@ def train(
     settings = objectives.loss_settings(objective, set_ or ())
     arguments = trainer_settings(trainer or ())
     sentences = list(stream)
-    model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_seq_length)
+    with argument_called("--max-length", "max_seq_length"):
+        model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_seq_length)
     if not (shows_bars(quiet, as_json) or are_progress_bars_disabled()):
         disable_progress_bars()
         context.call_on_close(enable_progress_bars)
@@ -172,7 +173,7 @@ def train(
     model.model_card_data.train_datasets = [{"name": ", ".join(Path(name).name for name in text)}]
     options_given = [f"--set {pair}" for pair in set_ or ()] + [f"--trainer {pair}" for pair in trainer or ()]
     step = " and ".join([f"training with objective {objective!r}", *options_given])
-    with named_step(step), objectives.named_loss(objective):
+    with named_step(step), objectives.named_loss(objective), argument_called("--steps", "max_steps"):
         result = train_encoder(
             model,
             lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),
