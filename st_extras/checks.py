@@ -6,6 +6,7 @@ Numbers are Python's or numpy's, of any width; booleans, strings, lists and tens
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -47,7 +48,7 @@ def argument_called(name: str, inner: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if not str(error).startswith((f"{inner} must ", f"{inner}, unless ")):
+        if not re.match(rf"{re.escape(inner)}(,[^,]*,)? must ", str(error)):  # "name, unless it is None, must"
             raise
         raise ValueError(f"{name}{str(error).removeprefix(inner)}") from error
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import has_magic
-from itertools import islice
+from itertools import dropwhile, islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -291,8 +291,8 @@ def _markdown(table: Table) -> Rows:
 
 def _jsonl(table: Table) -> Rows:
     for where, line in _lines(table):
-        if line.strip():
-            yield where, _checked_row(parse_json(line.strip(), where), where, ": name a file that is one list .json")
+        if content := line.strip():
+            yield where, _checked_row(parse_json(content, where), where, ": name a file that is one list .json")
 
 
 def _checked_row(row: Any, where: str, hint_of_list: str = "") -> Any:
@@ -315,8 +315,9 @@ def _json(table: Table) -> Rows:
         if start.startswith("["):
             content = start + stream.read()
             check_decoded(content, name)
-            places = ((f"{name}, row {number}", row) for number, row in enumerate(parse_json(content, name)))
-            yield from ((where, _checked_row(row, where)) for where, row in places)
+            for number, row in enumerate(parse_json(content, name)):
+                where = f"{name}, row {number}"
+                yield where, _checked_row(row, where)
             return
     try:
         yield from _jsonl(table)
@@ -381,13 +382,22 @@ def _below_header(path: str, separator: str, quoted: bool) -> Rows:
                 "its line: save the table as .csv."
             )
         held.append((where, dict.fromkeys(names) | dict(zip(names, fields, strict=False))))
-        if any(map(str.strip, fields)):
+        if not _is_empty(fields):
             yield from held
             held.clear()
 
 
+def _is_empty(fields: Sequence[str]) -> bool:
+    return not any(map(str.strip, fields))
+
+
 def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place and the fields of each record; lines without any are skipped, and empty records at the beginning.
+    """Return what :func:`_all_records` yields, from the first record on that is not empty."""
+    return dropwhile(lambda record: _is_empty(record[1]), _all_records(path, separator, quoted))
+
+
+def _all_records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place and the fields of each record; lines without any are skipped.
 
     By ``csv``: pandas and pyarrow know no line numbers, and lose rows without an error where a quote is not closed.
 
@@ -397,12 +407,9 @@ def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, lis
         quoted: whether a field may be in double quotes, and then hold separators and line ends; else quotes are text.
     """
     lines = read_lines(path)
-    has_begun = False
     if not quoted:
         for number, line in lines:
-            content = line.rstrip("\r\n")
-            has_begun = has_begun or bool(content.strip())
-            if content and has_begun:
+            if content := line.rstrip("\r\n"):
                 yield f"{path}, line {number}", content.split(separator)
         return
     csv.field_size_limit(MAX_LINE)  # 131,072 unless it is set
@@ -412,8 +419,7 @@ def _records(path: str, separator: str, quoted: bool) -> Iterator[tuple[str, lis
     start = 1
     try:
         for fields in reader:
-            has_begun = has_begun or any(map(str.strip, fields))
-            if fields and has_begun:
+            if fields:
                 yield f"{path}, line {start}", fields
             start = reader.line_num + 1
     except csv.Error as error:

@@ -30,12 +30,9 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
         ValueError: if ``data`` has splits or no row, a text is empty or not a string, a label is missing, or a column
             other than the labels has no texts.
     """
-    if not is_dataset(data, name="data"):
-        sentences = list(iterate_sentences(data, name="data"))
-        for i, sentence in enumerate(sentences):
-            if not sentence.strip():
-                raise ValueError(f"data[{i}] must be a non-empty string, got {shown(sentence)}: leave it out.")
-        data = Dataset.from_dict({"sentence": sentences})
+    is_list = not is_dataset(data, name="data")
+    if is_list:
+        data = Dataset.from_dict({"sentence": list(iterate_sentences(data, name="data"))})
     begin = list(data.take(1)) if isinstance(data, IterableDataset) else data
     if len(begin) == 0:
         raise ValueError("data must hold at least one sentence, got none.")
@@ -51,10 +48,11 @@ def training_dataset(data: Any) -> Dataset | IterableDataset:
                 if name not in texts:
                     _check_label(value, i, name)
                 elif not (value or "").strip():
-                    raise ValueError(
-                        f"data[{i}][{name!r}] must be a non-empty string, got {shown(value)}: leave such rows out with "
-                        f"data.filter(lambda row: (row[{name!r}] or '').strip())."
-                    )
+                    place, remedy = f"data[{i}]", "leave it out"
+                    if not is_list:
+                        place += f"[{name!r}]"
+                        remedy = f"leave such rows out with data.filter(lambda row: (row[{name!r}] or '').strip())"
+                    raise ValueError(f"{place} must be a non-empty string, got {shown(value)}: {remedy}.")
     return data
 
 
