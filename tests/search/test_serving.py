@@ -45,6 +45,9 @@ def test_it_answers_from_its_index_and_changes_it(encoder, tmp_path, monkeypatch
     assert (hit["corpus_id"], hit["title"], hit["metadata"]) == ("new", "Dogs", new["metadata"])
     for wrong in ({**new, "text": " "}, {"id": "new"}, {**new, "id": ""}, {**new, "metadata": {"tags": ["a"]}}):
         assert client.post("/documents", json=[wrong]).status_code == 422
+    twice = client.post("/documents", json=[new, {**new, "text": "another"}])
+    assert (twice.status_code, "'new'" in twice.json()["detail"]) == (400, True)
+    assert len(find("a", top_k=100)) == 4
     assert client.delete("/documents/doc-1").json() == {"encoded": 0, "kept": 3, "dropped": 1}
     assert client.post("/documents", json=[{"id": "help/a b.md", "text": "a page"}]).json()["encoded"] == 1
     assert client.delete("/documents/help/a%20b.md").json() == {"encoded": 0, "kept": 3, "dropped": 1}
