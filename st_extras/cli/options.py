@@ -7,6 +7,7 @@ argument as Python has it, which is the option's name.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +50,22 @@ WRITTEN = ("output", "index", "ranks", "folder")
 
 
 class Command(TyperCommand):
-    """A command that reads all data that it is given, and runs only if it would write over none of it."""
+    """A command that reads all data that it is given, and runs only if it would write over none of it.
+
+    A "~" before a file or folder is the home folder, which shells leave to the program in ``--output=~/adapted``.
+    """
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Return the parser of a command line, whose files and folders have the home folder in place of "~"."""
+        parser = super().make_parser(ctx)
+        parse, files = parser.parse_args, {one.name for one in self.params} & {*READ, *WRITTEN}
+
+        def parse_with_home(args: list[str]) -> Any:
+            values, *rest = parse(args=args)
+            return {name: _with_home(value) if name in files else value for name, value in values.items()}, *rest
+
+        parser.parse_args = parse_with_home  # type: ignore[method-assign]
+        return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, and refuse data that would be read from the last of several places alone.
@@ -89,6 +105,13 @@ class Command(TyperCommand):
                     )
         with named_step(f"st-extras {ctx.info_name}"):  # here: typer would make "Abort." of an EOFError
             return super().invoke(ctx)
+
+
+def _with_home(value: Any) -> Any:
+    """Return what was given for a file, or for several, with the home folder in place of "~"."""
+    if isinstance(value, str):
+        return os.path.expanduser(value)  # noqa: PTH111  # Path raises where there is no such user
+    return type(value)(map(_with_home, value)) if isinstance(value, list | tuple) else value
 
 
 def _read_places(name: str) -> set[Path]:

@@ -19,11 +19,12 @@ from torch import nn
 from st_extras import adaptation
 from st_extras.adaptation import AdaptationOptions
 from st_extras.cli.objectives import LOSSES
+from st_extras.cli.options import READ, WRITTEN
 from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.unrelated_pairs import TextComparison
 from st_extras.text.documents import Document
 from st_extras.text.frequency import FrequencyTable
-from tests.cli.commands import COMMANDS, options
+from tests.cli.commands import COMMANDS, command, options
 from tests.helpers import write
 
 
@@ -397,3 +398,19 @@ def test_the_queries_that_are_given_count_and_not_those_of_the_folder(run, calls
         calls.seen.clear()
         read = [given["sources"] for given in ran(run, calls, words).of("read_queries")]
         assert read in ([wanted], [[wanted]])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_tilde_before_a_file_is_the_home_folder(name, monkeypatch):
+    """Shells leave it to the program in ``--output=~/x``, and that of Windows everywhere."""
+    monkeypatch.setenv("HOME", "/users/jo")
+    found, files = command(name), {*READ, *WRITTEN}
+    arguments = [one for one in found.params if one.param_type_name == "argument"]
+    texts = [one for one in found.params if one not in arguments and not one.is_flag and one.name is not None]
+    words = [*(f"{one.opts[0]}=~/x" for one in texts), *["~/x"] * len(arguments)]
+    values, _, _ = found.make_parser(found.context_class(found)).parse_args(args=words)
+    for parameter in (*arguments, *texts):
+        given = values[parameter.name]
+        [value] = given if isinstance(given, list | tuple) else [given]
+        assert value == ("/users/jo/x" if parameter.name in files else "~/x"), parameter.name
+    assert {one.name for one in found.params} & files
