@@ -110,7 +110,7 @@ class Command(TyperCommand):
 def _with_home(value: Any) -> Any:
     """Return what was given for a file, or for several, with the home folder in place of "~"."""
     if isinstance(value, str):
-        return os.path.expanduser(value)  # noqa: PTH111  # Path raises where there is no such user
+        return os.path.expanduser(value)  # Path raises where there is no such user
     return type(value)(map(_with_home, value)) if isinstance(value, list | tuple) else value
 
 
