@@ -195,6 +195,12 @@ def check_output(output: str | PathLike[str], *, overwrite: bool = False) -> Pat
     """
     check_bool("overwrite", overwrite)
     path = Path(output).resolve()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # safetensors could not write there, after all the work
+        raise ValueError(
+            f"output must be a folder whose path is valid text in UTF-8, got {str(path)!a}: choose another."
+        ) from None
     if os.path.ismount(path):
         raise ValueError(
             f"output must be a folder that can be renamed, got the mount point {str(output)!r}: take one in it."

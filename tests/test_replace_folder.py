@@ -352,6 +352,7 @@ def test_places_that_cannot_be_replaced_are_refused(tmp_path, monkeypatch):
         ("..", "working directory"),
         (tmp_path / "file", "is a file"),
         (tmp_path / "file" / "out", "file' is a file"),
+        (tmp_path / "b\udce4r" / "out", "valid text in UTF-8"),
     ]:
         for overwrite in (True, False):
             with pytest.raises(ValueError, match=rf"^output must .*{reason}"):
