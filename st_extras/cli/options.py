@@ -139,6 +139,9 @@ def check_replaceable(option: str, path: Path, kind: str, start: bytes) -> None:
     if not path.absolute().parent.is_dir():
         raise ValueError(f"{option} must be a file in an existing folder, got {str(path)!r}.")
     if not path.exists():
+        from st_extras.files import check_writable
+
+        check_writable(option, path)
         return
     if path.is_file():
         with path.open("rb") as file:

@@ -6,6 +6,7 @@ The commands run in a world where nothing is loaded, trained or saved: ``calls``
 import functools
 import inspect
 import io
+import os
 import pkgutil
 import shlex
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from torch import nn
 from st_extras import adaptation
 from st_extras.adaptation import AdaptationOptions
 from st_extras.cli.objectives import LOSSES
-from st_extras.cli.options import READ, WRITTEN
+from st_extras.cli.options import READ, WRITTEN, check_index
 from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.unrelated_pairs import TextComparison
 from st_extras.text.documents import Document
@@ -414,3 +415,11 @@ def test_a_tilde_before_a_file_is_the_home_folder(name, monkeypatch):
         [value] = given if isinstance(given, list | tuple) else [given]
         assert value == ("/users/jo/x" if parameter.name in files else "~/x"), parameter.name
     assert {one.name for one in found.params} & files
+
+
+def test_a_new_index_in_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    with pytest.raises(ValueError, match=r"^--index must be in a folder that may be written to, got .*i\.parquet'"):
+        check_index(tmp_path / "i.parquet")
+    (tmp_path / "i.parquet").write_bytes(b"PAR1")
+    check_index(tmp_path / "i.parquet")  # which may only be read
