@@ -86,7 +86,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "stream_sentences": {"sources": ["text.csv"], "column": "body", "limit": 3},
         "load_sts": {"source": "D"},
         "STSEvaluator": {"datasets": [PAIRS]},
-        "load_encoder": {"path": "enc", "max_seq_length": 9, "pooling": "cls", "layers": 1},
+        "load_encoder": {"path": "enc", "max_seq_length": 9, "pooling": "cls", "layers": 1, "dtype": None},
         "SimCSELoss": {"model": ENC, "temperature": 0.3, "mini_batch_size": 5},
         "train_encoder": {
             "model": ENC,
@@ -110,6 +110,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "disable_progress_bars": {},
     },
     "train simcse enc text.csv -o there --trainer num_train_epochs=2.5 --trainer bf16=true --json": {
+        "load_encoder": {"path": "enc", "dtype": "float32"},
         "train_encoder": {"num_train_epochs": 2.5, "bf16": True, "show_progress_bar": False},
         "print_json": {},
     },
@@ -380,8 +381,9 @@ def test_every_option_of_every_command_is_on_a_line():
     ],
 )
 def test_defaults_are_those_of_python(run, calls, line):
-    """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts."""
-    given = {"tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps", "sentences", "documents", "name"}
+    """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, dtype to train."""
+    given = {"dtype"} if line.startswith("train") else set()
+    given |= {"tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps", "sentences", "documents", "name"}
     given |= {"no_duplicates"} if "paser" in line else set()
     for call, arguments in ran(run, calls, line).seen:
         if isinstance(arguments.get("options"), AdaptationOptions):
