@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from st_extras.checks import check_choice, check_count, counted
+from st_extras.checks import check_choice, check_count, counted, shown
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
-from st_extras.text.words import MAX_TOP_K, SPACELESS, Span, WordFinder, split_at_words, word_spans
+from st_extras.text.words import MAX_TOP_K, SPACELESS, Span, WordFinder, checked_span, split_at_words, word_spans
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -188,7 +188,10 @@ class PhraseMasking:
         folded = [word.casefold() for word in pieces[1::2]]  # the words are the odd pieces
         breaks = {index for index, gap in enumerate(pieces[2:-1:2], 1) if gap and not gap.isspace()}
         rows: dict[tuple[str, ...], MaskedRow] = {}
-        for phrase in self.extractor(sentence):
+        phrases = self.extractor(sentence)
+        if isinstance(phrases, str) or not isinstance(phrases, Iterable):  # of a string, each letter would be a phrase
+            raise ValueError(f"extractor must return a list of phrases or (start, end) spans, got {shown(phrases)}.")
+        for phrase in phrases:
             if isinstance(phrase, str):
                 target = tuple(phrase.casefold().split(" "))  # right if single spaces stand between its words
                 if not (starts := _occurrences(folded, target, breaks)):
@@ -196,9 +199,9 @@ class PhraseMasking:
                     starts = _occurrences(folded, target, breaks)
                 own = starts[:1]
             else:
-                spans = self.words(sentence)
-                target = _words_within(sentence, spans, *phrase)
-                starts, own = _occurrences(folded, target, breaks), [sum(end <= phrase[0] for _, end in spans)]
+                spans, (begin, stop) = self.words(sentence), checked_span("extractor", phrase)
+                target = _words_within(sentence, spans, begin, stop)
+                starts, own = _occurrences(folded, target, breaks), [sum(end <= begin for _, end in spans)]
             if target in rows or not starts:
                 continue
             count = len(target)
