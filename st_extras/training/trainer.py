@@ -175,7 +175,7 @@ class EncoderTrainer(SentenceTransformerTrainer):
             load(checkpoint)
             self.best_is_lost = False
 
-        self._load_from_checkpoint = load_or_note  # type: ignore[method-assign]
+        self._load_from_checkpoint = load_or_note  # type: ignore[method-assign, assignment]
         try:
             super()._load_best_model()
         finally:
