@@ -32,7 +32,6 @@ Those of ``evaluate`` also show which options go together: see ``_check_data``.
 
 READ = (
     "encoder",
-    "before",
     "text",
     "documents",
     "more_documents",

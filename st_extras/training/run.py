@@ -201,16 +201,18 @@ def train_encoder(
         card = TrainedCard(model, loss_module, evaluator)
         base = {} if evaluator is None else {name: x.to("cpu", copy=True) for name, x in trained_state(model).items()}
         with kept:
-            trainer = EncoderTrainer(
-                model,
-                args=args,
-                train_dataset=dataset,
-                loss=loss_module,
-                evaluator=evaluator,
-                callbacks=[*callbacks],
-                trained_only=lora is not None,
-            )
-            card.leave_out_sentences()
+            try:
+                trainer = EncoderTrainer(
+                    model,
+                    args=args,
+                    train_dataset=dataset,
+                    loss=loss_module,
+                    evaluator=evaluator,
+                    callbacks=[*callbacks],
+                    trained_only=lora is not None,
+                )
+            finally:
+                card.leave_out_sentences()
             trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
             LossStateCallback.attach(trainer)
             began = time.perf_counter()

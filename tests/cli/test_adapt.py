@@ -95,7 +95,7 @@ def test_all_that_an_adaptation_has_found_is_printed(run, inputs, monkeypatch, t
     words = ("my texts.csv", "TEXT", "-o", "out", "--column", "text", "--prompt", "topic: ")
     sources = f"--text 'my texts.csv' --text {text} --prompt 'topic: ' --column text"
     moved = (
-        f"st-extras evaluate out {sources} --before {encoder} --threshold 0.8"
+        f"st-extras evaluate {encoder} out {sources} --threshold 0.8"
         if threshold is None
         else "Threshold: 0.80 before is 0.753 now: as many pairs lie above it (1,234 of the 56,789 pairs compared)."
     )
@@ -154,9 +154,6 @@ def test_all_that_an_adaptation_for_search_has_found_is_printed(run, inputs, mon
         "medium +0.0300 +0.0200 to +0.0400 79.15 2 yes",
         "strong +0.0500 +0.0300 to +0.0700 70.00 3 no: it loses too much",
         *[rule] * (not judged),
-        "With BM25 beside both encoders, adapt-search added 1.5 points of nDCG@10 on the mean of seven collections, "
-        "and 0.4, 0.9 and nothing on three small ones: of few documents, plain hybrid search (st-extras search with "
-        "the base model) may do.",
         "Hybrid search: score = cosine + 0.02 x BM25.",
         f"st-extras search out {inputs / 'text.txt'} --language german --whole-files --documents faq "
         '"your query" --bm25-weight 0.02',

@@ -192,10 +192,10 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "print_json": {},
     },
     "demo there --json": {"write_samples": {"folder": "there"}, "print_json": {}},
-    "evaluate enc other --text text.csv --column body --prompt 'query: ' --before old --threshold 0.8 --quiet": {
+    "evaluate enc other --text text.csv --column body --prompt 'query: ' --threshold 0.8 --quiet": {
         "stream_sentences": {"sources": ["text.csv"], "column": "body"},
         "compare_texts": {
-            "models": [(name, Model(name, {})) for name in ("old", "enc", "other")],
+            "models": [(name, Model(name, {})) for name in ("enc", "other")],
             "texts": TEXT,
             "prompt": "query: ",
             "threshold": 0.8,
