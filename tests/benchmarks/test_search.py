@@ -1,7 +1,11 @@
 """The studies of search: each way to fuse as a plain loop, records from their texts, the cache, and resuming."""
 
+import itertools
 import random
 import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +16,9 @@ from benchmarks.records import records
 from benchmarks.studies import KEPT, Options, named_study
 from st_extras.adaptation.search_transforms import both_sides, queries_alone
 from st_extras.evaluation import RetrievalEvaluator, load_retrieval
+from st_extras.ranking import queries_from_documents
 from st_extras.search import HybridSearch
-from tests.fixtures import SENTENCES
+from tests.fixtures import SENTENCES, build_encoder
 from tests.helpers import draw
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
@@ -24,7 +29,7 @@ def unit(*shape: int, seed: int = 0) -> np.ndarray:
     return torch.nn.functional.normalize(draw(*shape, seed=seed).float() + 1, dim=1).numpy()
 
 
-@pytest.mark.parametrize("count", [30, 9])
+@pytest.mark.parametrize("count", [retrieval.FEWEST_QUERIES, retrieval.FEWEST_QUERIES - 1])
 def test_the_first_harmless_routes_are_chosen(monkeypatch, count):
     monkeypatch.setattr(retrieval.PseudoRelevanceComparison, "compare", lambda self, queries, documents: (0.0, 0.0))
     queries = [f"{WORDS[i % len(WORDS)]} {i}" for i in range(count)]
@@ -33,7 +38,9 @@ def test_the_first_harmless_routes_are_chosen(monkeypatch, count):
         expected = both_sides(TEXTS, start, transforms, 42)
         expected = queries_alone(expected, start) if name == KEPT else expected
         after = retrieval.chosen_routes(name, transforms, start, queries, TEXTS).after(start)
-        for side, wanted in zip(after, expected[0].after(start) if count == 30 else start, strict=True):
+        for side, wanted in zip(
+            after, expected[0].after(start) if count == retrieval.FEWEST_QUERIES else start, strict=True
+        ):
             np.testing.assert_allclose(side, wanted, atol=1e-6)
 
 
@@ -73,6 +80,59 @@ def test_a_study_resumes_and_encodes_once(data, encoder, tmp_path, monkeypatch):
     file.unlink()
     with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3"):
         hybrid.run(study, options)
+
+
+def test_each_encoder_and_collection_has_a_record_and_a_place_in_the_cache(encoder, tmp_path, monkeypatch):
+    loaded: list[Any] = []
+    monkeypatch.setattr(retrieval, "load_encoder", lambda **settings: loaded.append(settings) or encoder)
+    monkeypatch.setattr(retrieval, "packaged_minilm", lambda: "packaged")
+    texts = {"med": SENTENCES[:3], "cran": SENTENCES[3:]}
+
+    def run_one(name: str, settings: dict[str, Any], collection: str, data: Path, cache: Path) -> dict[str, Any]:
+        (rows,) = retrieval.embeddings(name, settings, {f"{collection}.d": texts[collection]}, cache)
+        np.testing.assert_allclose(rows, encoder.encode(texts[collection], normalize_embeddings=True), atol=1e-6)
+        return {"rows": {"start": {"ndcg@10": 1.0}}, "from": [name, collection, data.name, cache.parent.name]}
+
+    study = {"name": "s", "encoders": {"a": {}, "b": {"path": "p"}}, "collections": ["med", "cran"]}
+    options = Options(tmp_path / "data", tmp_path / "work", tmp_path / "results")
+    retrieval.over_collections(study, options, run_one)
+    found = {one["run"]: one["from"] for one in records("s", root=options.root)}
+    assert found == {f"{name}-{where}": [name, where, "data", "work"] for name in "ab" for where in ("cran", "med")}
+    assert loaded == [{"path": "packaged"}] * 2 + [{"path": "p"}] * 2
+    retrieval.over_collections(study | {"name": "t"}, replace(options, encoders=["b"], sets=["cran"]), run_one)
+    assert [one["run"] for one in records("t", root=options.root)] == ["b-cran"]
+    assert len(loaded) == 4, "the embeddings are there"
+
+
+def test_a_row_is_compared_with_the_first_one(data):
+    task = load_retrieval(data / "retrieval" / "med")
+    evaluator = RetrievalEvaluator(task)
+    scores = {name: numbers.normal(size=(9, 120)) for name in ("start", "better", "worse")}
+    relevant = np.array([[key in task.relevant[q] for key in task.documents] for q in evaluator.queries_ids])
+    scores["better"] += relevant
+    found = retrieval.scored(scores.items(), evaluator)
+    base = None
+    for name, row in scores.items():
+        places = [np.argsort(-one).tolist() for one in row]
+        gains = [
+            sum(good[i] / np.log2(at + 2) for at, i in enumerate(order[:10]))
+            for order, good in zip(places, relevant, strict=True)
+        ]
+        ideal = [sum(1 / np.log2(at + 2) for at in range(min(10, good.sum()))) for good in relevant]
+        ndcg = np.array(gains) / ideal
+        base = ndcg if base is None else base
+        first = [
+            next((at for at, i in enumerate(order[:10]) if good[i]), None)
+            for order, good in zip(places, relevant, strict=True)
+        ]
+        recalls = [good[order[:100]].sum() / good.sum() for order, good in zip(places, relevant, strict=True)]
+        low, high = retrieval.bootstrap_interval(ndcg - base)
+        expected = {
+            "ndcg@10": ndcg.mean(), "difference": (ndcg - base).mean(), "low": low, "high": high,
+            "recall@100": np.mean(recalls), "mrr@10": np.mean([0 if at is None else 1 / (at + 1) for at in first]),
+        }  # fmt: skip
+        assert found[name] == pytest.approx({key: 100 * value for key, value in expected.items()}, abs=2e-3)
+    assert list(found) == list(scores)
 
 
 numbers = np.random.default_rng(0)
@@ -151,9 +211,54 @@ def test_passages_are_those_of_hybrid_search(data, encoder, tmp_path, monkeypatc
     assert len({row["ndcg@10"] for row in record["rows"].values()}) > 4
 
 
+def test_bounds_are_of_sentences_and_documents_that_do_not_hold_them(encoder):
+    """Each document has two sentences; those of a seed's documents stand for queries."""
+    texts = [f"{one.capitalize()} there. {other.capitalize()} here." for one, other in itertools.pairwise(TEXTS[:25])]
+    search = HybridSearch(encoder, texts, bm25_weight=0.05)
+    for seed in (0, 1):
+        sentences = queries_from_documents(random.Random(seed).sample(texts, 19))
+        dense, bm25 = search.scores(sentences)
+        rows: dict[str, list[float]] = {"cosine": [], "sum": []}
+        for i, sentence in enumerate(sentences):
+            for j, text in enumerate(texts):
+                if sentence not in text:
+                    rows["cosine"].append(dense[i, j])
+                    rows["sum"].append(dense[i, j] + 0.05 * bm25[i, j])
+        expected = {
+            f"{side}, 1 in {n:,}": np.quantile(values, 1 - 1 / n) for side, values in rows.items() for n in (4, 1000)
+        }
+        assert refusals.bounds(search, [4, 1000], seed) == pytest.approx(expected)
+
+
+def test_each_encoder_opens_its_own_search_and_has_a_record_for_each_collection(data, tmp_path, monkeypatch):
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        refusals, "score", lambda *given, **more: asked.append((given, more)) or {"good": 1, "queries": 2}
+    )
+    study = {"name": "s", "encoders": {"a": {}, "b": {"path": "p"}}, "collections": ["med", "cran"]}
+    options = Options(data, tmp_path / "work", tmp_path / "results")
+    refusals.run(study | {"one_in": [5], "seeds": [3]}, options)
+    places, more = (data, tmp_path / "work" / "refusals"), {"one_in": [5], "seeds": [3]}
+    assert asked == [((n, study["encoders"][n], c, *places), more) for n in "ab" for c in ("med", "cran")]
+    runs = [one["run"] for one in records("s", root=options.root)]
+    assert runs == ["a-cran", "a-med", "b-cran", "b-med"]
+    task = load_retrieval(data / "retrieval" / "med")
+    models = {"packaged": build_encoder(tmp_path / "one"), "p": build_encoder(tmp_path / "two", seed=1)}
+    monkeypatch.setattr(refusals, "load_encoder", lambda path: models[path])
+    monkeypatch.setattr(refusals, "packaged_minilm", lambda: "packaged")
+    for _ in range(2):
+        for name, settings in study["encoders"].items():
+            search = refusals.opened(name, settings, "med", task, tmp_path)
+            expected = HybridSearch(models[settings.get("path", "packaged")], task.documents).scores(["a cat"])[0]
+            np.testing.assert_allclose(search.scores(["a cat"])[0], expected, atol=1e-5)
+
+
 def test_refusals_are_those_of_hybrid_search(data, encoder, tmp_path, monkeypatch):
     """Query by query, by the hits: the first one that is good, and those once the relevant documents are removed."""
     monkeypatch.setattr(refusals, "load_encoder", lambda **_: encoder)
+    judged = [(f"q{i}", 3 * i + k) for i in range(9) for k in ((0, 1) if i % 3 else (2, 7))]
+    qrels = "".join(f"{query},{document}\n" for query, document in [("qid", "docid"), *judged])
+    (data / "retrieval" / "med" / "qrels.csv").write_text(qrels)
     given = "minilm", {}, "med", data, tmp_path
     record = refusals.score(*given, one_in=[3, 50], seeds=[0, 1])
     assert refusals.score(*given, one_in=[3, 50], seeds=[0, 1]) == record  # from the file
@@ -166,6 +271,7 @@ def test_refusals_are_those_of_hybrid_search(data, encoder, tmp_path, monkeypatc
         for key, query in task.queries.items()
     }
     assert (record["good"], record["queries"], record["documents"]) == (len(good), 9, 120)
+    assert 0 < len(good) < 9
     for row, seeds in record["rows"].items():
         score = "dense" if row.startswith("cosine") else "score"
         for found in seeds:
