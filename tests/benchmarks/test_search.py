@@ -15,7 +15,7 @@ from benchmarks import hybrid, passages, refusals, retrieval
 from benchmarks.records import records
 from benchmarks.studies import KEPT, Options, named_study
 from st_extras.adaptation.search_transforms import both_sides, queries_alone
-from st_extras.evaluation import RetrievalEvaluator, load_retrieval
+from st_extras.evaluation import RetrievalEvaluator, RetrievalTask, load_retrieval
 from st_extras.ranking import queries_from_documents
 from st_extras.search import HybridSearch
 from tests.fixtures import SENTENCES, build_encoder
@@ -192,13 +192,73 @@ def test_a_record_is_what_hybrid_search_finds(data, encoder, tmp_path, monkeypat
     assert len({row["difference"] for row in record["rows"].values()}) > 2
 
 
+def test_documents_are_joined_on_like_topics_and_are_relevant_to_the_queries_of_each():
+    words = [[f"{topic}{i}" for i in range(12)] for topic in ("car", "dog", "sea")]
+    texts = {f"d{i}": " ".join([*random.Random(i).sample(words[i % 3], 6), f"own{i}"]) for i in range(60)}
+    relevant = {f"q{i}": {f"d{i}": 1, f"d{59 - i}": i % 2} for i in range(60)} | {"none": {"gone": 1}}
+    task = RetrievalTask({key: f"query {key}" for key in relevant}, texts, relevant)
+    made = passages.joined(task, 50)
+    parts = [text.split(passages.PARAGRAPHS) for text in made.documents.values()]
+    drawn = [part for of_one in parts for part in of_one]
+    assert len(drawn) == len(set(drawn)) == 50
+    assert {*drawn} < {*texts.values()}
+    assert {len(of_one) for of_one in parts[:-3]} <= {3, 4, 5, 6}
+    assert len({len(of_one) for of_one in parts}) > 2
+    topics = [len({part[:3] for part in of_one}) for of_one in parts]
+    assert statistics.mean(topics) < 1.5, "the nearest texts are joined"
+    for query, keys in relevant.items():
+        wanted = {
+            name for name, text in made.documents.items()
+            for key, grade in keys.items() if grade and texts.get(key, "-") in text.split(passages.PARAGRAPHS)
+        }  # fmt: skip
+        assert {*made.relevant.get(query, ())} == wanted
+        assert made.queries.get(query) == (f"query {query}" if wanted else None)
+    assert "none" not in made.queries
+    assert passages.joined(task, 50).documents == made.documents
+    assert len([part for text in passages.joined(task, 99).documents.values() for part in text.split("\n\n")]) == 60
+
+
+def test_the_rows_of_passages_are_of_the_best_of_halfway_and_of_the_beginning():
+    best, mean, start = (numbers.normal(size=(3, 150)) for _ in range(3))
+    found = dict(passages.rows_of("L", best, mean, BM25, start))
+    dense = {"L": best, "L, mean": best / 2 + mean / 2, "L, beginning": np.where(start > best, start, best)}
+    assert list(found) == [name for one in dense for name in (one, f"{one} + BM25")]
+    for name, scores in dense.items():
+        np.testing.assert_allclose(found[name], scores)
+        expected = hybrid.weighted(scores, BM25, hybrid.bm25_weight(scores, BM25))
+        np.testing.assert_array_equal(found[f"{name} + BM25"], expected)
+
+
+@pytest.mark.parametrize("union", [True, False])
+def test_the_scores_are_of_the_first_documents_of_each_side(monkeypatch, union):
+    """Of BM25 those with a word of the query alone; with ``union`` false, of the encoder's first ones."""
+    monkeypatch.setattr(hybrid, "FEWEST_CANDIDATES", 20)
+    found = hybrid.weighted(DENSE, BM25, 0.3, union=union)
+    for query in range(3):
+        kept = {*np.argsort(-DENSE[query])[:20].tolist()}
+        if union:
+            kept |= {i for i in np.argsort(-BM25[query], kind="stable")[:20].tolist() if BM25[query, i] > 0}
+        for i in range(150):
+            expected = DENSE[query, i] + 0.3 * BM25[query, i] if i in kept else -np.inf
+            assert found[query, i] == pytest.approx(expected)
+
+
 def test_passages_are_those_of_hybrid_search(data, encoder, tmp_path, monkeypatch):
     for module in (retrieval, passages):
         monkeypatch.setattr(module, "load_encoder", lambda **_: encoder)
     encoder.max_seq_length = 8
-    record = passages.score("minilm", {}, "long-med", data, tmp_path, cuts=[[4, 3]], texts=100)
+    record = passages.score("minilm", {}, "long-med", data, tmp_path, cuts=[[4, 3], [6, 2]], texts=100)
     task = passages.read_collection("long-med", data, 100)
+    assert passages.read_collection("med", data, 100).documents == load_retrieval(data / "retrieval" / "med").documents
     assert (record["documents"], record["longer"] > 20) == (len(task.documents), True)
+    mean_words = statistics.mean(len(text.split()) for text in task.documents.values())
+    assert record["words"] == pytest.approx(mean_words, abs=0.06)
+    assert {name for name in record["rows"] if "words" in name} == {
+        f"{cut}{kind}{bm25}"
+        for cut in ("4 words, step 3", "6 words, step 2")
+        for kind in ("", ", mean", ", beginning")
+        for bm25 in ("", " + BM25")
+    }
     queries, evaluator = list(task.queries.values()), RetrievalEvaluator(task)
     for name, options in {
         "4 words, step 3 + BM25": {"passages": 4},
