@@ -488,12 +488,15 @@ def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
         search.unrelated_similarity(len(pairs))
 
 
-def test_documents_too_alike_for_a_bound_are_warned_of(still_encoder, caplog):
+def test_documents_too_alike_for_a_bound_are_warned_of(still_encoder, caplog, monkeypatch):
     """The same sentences stand in several documents each, but for a number."""
     ends = ["It is blocked at once.", "It costs nothing.", "It ends in a month."]
     texts = [f"The {kind} number {i} is here. {end}" for i, end in enumerate(ends * 10) for kind in ("card", "loan")]
     unlike = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=1)
     unlike.unrelated_similarity(100)
+    with monkeypatch.context() as patch:
+        patch.setattr(hybrid, "_SAMPLED", 20)  # so that most sentences are compared with documents of others alone
+        unlike.unrelated_similarity(20)
     assert caplog.messages == []
     bound = HybridSearch(still_encoder, texts, bm25_weight=1).unrelated_similarity(100)
     (line,) = caplog.messages

@@ -106,6 +106,9 @@ def test_documents_are_added_replaced_and_removed(search):
     assert search.add([{"id": "d1", "title": "Cats", "text": BEFORE["d1"]}]).encoded == 1, "a title is read, too"
     assert search.search("cats", 1)[0][0]["title"] == "Cats"
     assert search.add([Document("d1", "Cats", BEFORE["d1"])]).encoded == 0
+    first, _, rest = BEFORE["d1"].partition(" ")
+    assert search.add([Document("d1", f"Cats {first}", rest)]).encoded == 1, "the same words, but another title"
+    assert search.search(f"cats {rest}", 1)[0][0]["title"] == f"Cats {first}"
     search.remove(search.ids)
     assert (search.ids, search.search("a cat"), search.scores(["a cat"])[0].shape) == ([], [[]], (1, 0))
     search.add({"d1": "a cat"})

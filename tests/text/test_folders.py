@@ -217,6 +217,28 @@ def test_files_of_other_kinds_in_a_folder_are_counted(tmp_path, caplog):
         assert caplog.messages == [f"{source}: files read: 1, not read: 4, such as {tmp_path / 'a.rst'}."]
 
 
+def test_a_description_of_the_data_in_json_is_no_text_of_a_folder(tmp_path, caplog):
+    write(tmp_path / "dataset_infos.json", '{"description": "one"}')
+    write(tmp_path / "a.txt", "one")
+    assert read_sentences(tmp_path) == ["one"]
+    assert caplog.messages == [f"{tmp_path}: files read: 1, not read: 1, such as {tmp_path / 'dataset_infos.json'}."]
+
+
+def test_files_of_one_name_in_several_folders_are_all_read(tmp_path):
+    for name in ("a.txt", "de/a.txt", "en/a.txt.gz"):
+        write(tmp_path / name, name)
+    for source in (tmp_path, f"{tmp_path}/**/*"):
+        assert read_sentences(source) == ["a.txt", "de/a.txt", "en/a.txt.gz"]
+
+
+def test_a_damaged_table_in_a_folder_is_named(tmp_path):
+    pd.DataFrame({"text": ["one"]}).to_parquet(tmp_path / "a.parquet")
+    write(tmp_path / "b.parquet", "PAR1 but nothing else PAR1")
+    for source in (tmp_path, f"{tmp_path}/*"):
+        with pytest.raises(ValueError, match=r"b\.parquet, row 0: could not be read"):
+            read_sentences(source)
+
+
 def test_a_markdown_file_is_one_document_and_its_path_the_id(tmp_path):
     pages = {"a.md": "# A\n\nabout *a*\n", "b/B.MD": "# B\n", "c.md": "\n"}
     for name, text in pages.items():

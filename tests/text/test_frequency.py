@@ -48,6 +48,9 @@ def test_text_that_the_tokenizer_does_not_know(tokenizer, caplog):
     assert not caplog.messages
     FrequencyTable.count(["the cat sat on 天", "the cat"], tokenizer)
     assert "14% of the tokens are words that the tokenizer does not know" in caplog.text
+    caplog.clear()
+    FrequencyTable.count(["天", "the cat sat on the mat the cat sat"], tokenizer)
+    assert not caplog.messages, "a tenth is not more than a tenth"
     tokenizer.unk_token = None
     assert FrequencyTable.count(["the"], tokenizer).total == 1, "no token is one of unknown words"
 
@@ -92,6 +95,7 @@ def test_a_vocabulary_is_compared_id_by_id(tokenizer, monkeypatch):
     for tokens, difference in (
         (["a", None, "c", "b"], "id 2 is 'c' here and None there"),
         (["a"], "1 ids here, 4 there"),
+        (["a", None, None, "b", "c"], "5 ids here, 4 there"),
     ):
         with pytest.raises(ValueError, match=rf"^Mine and the tokenizer must .*, got a difference: {difference}\.$"):
             FrequencyTable(tokens, [1] * len(tokens)).check_tokenizer(tokenizer, "Mine")

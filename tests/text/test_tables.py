@@ -128,6 +128,18 @@ def test_quotes_that_are_text_stay_and_swallow_no_row(tmp_path, rows):
     assert [one.text for one in read_documents(path)] == [row.split("\t")[0] for row in rows.split("\n")]
 
 
+def test_a_quote_within_a_name_of_a_tsv_encloses_nothing(tmp_path):
+    path = write(tmp_path / "a.tsv", 'text\tsize in "\n"one\t5\ntwo\t6\n')
+    assert [(one.text, one.metadata) for one in read_documents(path)] == [
+        ('"one', {'size in "': "5"}), ("two", {'size in "': "6"})
+    ]  # fmt: skip
+
+
+def test_a_list_in_a_json_file_may_begin_after_blank_lines(tmp_path):
+    path = write(tmp_path / "a.json", '\n \n[{"text": "one"}, "two"]\n')
+    assert read_sentences(path) == ["one", "two"]
+
+
 def test_quotes_around_the_names_of_a_tsv_enclose_all_fields(tmp_path):
     """As R's write.table does."""
     path = write(tmp_path / "a.tsv", '"id"\t"text"\n1\t"a lost card"\n2\t"one"\n')
@@ -252,6 +264,8 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             "must be a list of objects, or hold one .*line 1: not JSON",
         ),
         ("a.json", b'["caf\xe9"]', "a.json: not UTF-8, got the byte 0xe9"),
+        ("a.json", '[\n{"text": "a"},\n{"text": }]', r"a\.json: not JSON \(Expecting value: line 3 column 10"),
+        ("a.jsonl", '{"text": "a"}\n{"body": "b"}\n', r"a\.jsonl, line 2 has no column .*: it has body"),
         (
             "a.csv",
             "id,text\n1,a\rb\n",

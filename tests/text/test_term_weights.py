@@ -103,7 +103,8 @@ def test_the_weight_of_bm25_is_the_formula_in_a_loop():
     bm25[3] = 0  # a query without a word that a document has counts too
     spreads = [sum(np.std(row) for row in side) / 5 for side in (dense, bm25)]
     assert bm25_weight(dense, bm25) == pytest.approx(0.2 * spreads[0] / spreads[1])
-    assert bm25_weight(dense, bm25, share=0.5) == pytest.approx(0.5 * spreads[0] / spreads[1])
+    for share in (0.5, 10):
+        assert bm25_weight(dense, bm25, share=share) == pytest.approx(share * spreads[0] / spreads[1])
     blocks = [(dense[rows].astype("float32"), bm25[rows]) for rows in (slice(0, 2), slice(2, 5))]
     assert bm25_weight_of_blocks(blocks) == pytest.approx(bm25_weight(dense, bm25))
     assert bm25_weight(torch.tensor(dense), torch.tensor(bm25).bfloat16()) == pytest.approx(
@@ -271,13 +272,14 @@ def test_the_stop_words_are_those_of_lucene():
     assert frozenset(stopwords.STOPWORDS_EN) == STOP_WORDS
 
 
-def test_counts_that_are_changed_are_those_of_the_new_documents():
-    counts = WordCounts.of(TEXTS)
+@pytest.mark.parametrize("language", [None, "english"])
+def test_counts_that_are_changed_are_those_of_the_new_documents(language):
+    counts = WordCounts.of(TEXTS, language)
     before = counts.bm25.scores(["ran cat", "new words"])
     kept = np.array([True, False, True, True, False])
     changed = counts.changed(kept, ["new words ran", ""])
-    expected = BM25([TEXTS[0], TEXTS[2], TEXTS[3], "new words ran", ""])
-    for queries in (["ran cat"], ["new there words"]):
+    expected = BM25([TEXTS[0], TEXTS[2], TEXTS[3], "new words ran", ""], language)
+    for queries in (["ran cat"], ["new there words"], ["word"]):
         np.testing.assert_allclose(changed.bm25.scores(queries), expected.scores(queries), rtol=1e-6)
     np.testing.assert_array_equal(counts.bm25.scores(["ran cat", "new words"]), before, "what was there stays")
     assert WordCounts.of([]).bm25.scores(["cat"]).shape == (1, 0)

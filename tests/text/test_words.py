@@ -1,3 +1,4 @@
+import nltk
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from st_extras.text.words import (
     split_at_words,
     word_spans,
 )
+from tests.helpers import write
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,14 @@ def test_every_user_has_its_list():
     assert "我们" in phrase_stop_words("chinese")
 
 
+def test_stop_words_of_other_languages_are_read_from_nltk(tmp_path, monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    for language, words in {"english": "the\nof\n", "german": "und\nder\n", "dutch": "en\nde\n"}.items():
+        write(tmp_path / "corpora/stopwords" / language, words)
+    assert (phrase_stop_words("german"), phrase_stop_words("dutch")) == ({"und", "der"}, {"en", "de"})
+    assert RakePhrases(language="dutch")("een kat en de hond") == ["een kat", "hond"]
+
+
 # --- finding words, and replacing spans: on boundaries ---
 
 
@@ -74,6 +84,7 @@ def test_every_user_has_its_list():
         ("a cafe\u0301 is a cafe", ["cafe"], "a _ is a _"),
         ("re\u0301sume\u0301", ["re", "sume"], "re\u0301sume\u0301"),
         ("wo\u00adman man\u200cly \u00adman", ["man"], "wo\u00adman man\u200cly \u00ad_"),
+        ("wo\u00ad\u200dman man man\u200d\u00adly", ["man"], "wo\u00ad\u200dman _ man\u200d\u00adly"),
         ("ABAB 北京北京", ["ab", "北京"], "ABAB __"),
         ("🍕 pizza 👩‍🍳!", ["pizza"], "🍕 _ 👩‍🍳!"),
         ("car cart carpet ca", ["car", "cart", "carpet"], "_ _ _ ca"),
