@@ -107,7 +107,7 @@ def test_a_vocabulary_is_compared_id_by_id(tokenizer, monkeypatch):
 # --- files ---
 
 
-@pytest.mark.parametrize("name", ["t.json.gz", "T.JSON", "counts"])
+@pytest.mark.parametrize("name", ["t.json.gz", "t.json.bz2", "t.JSON.XZ", "T.JSON", "counts"])
 def test_round_trip(frequency_table, tokenizer, tmp_path, name):
     frequency_table.save(tmp_path / name)
     assert os.listdir(tmp_path) == [name]

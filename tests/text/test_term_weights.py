@@ -153,8 +153,9 @@ def test_scores_that_give_no_weight_are_refused(scores):
             bm25_weight(SCORES, SCORES, share=share)
     with pytest.raises(ValueError, match=r"^bm25_scores must have the shape of dense_scores, \(2, 2\), got \(2, 1\)"):
         bm25_weight(SCORES, SCORES[:, :1])
-    with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
-        bm25_weight(SCORES, -SCORES)
+    for negative in (-SCORES, np.minimum(0, 0.2 - SCORES)):  # with and without documents that share no word
+        with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
+            bm25_weight(SCORES, negative)
 
 
 @pytest.mark.parametrize(
