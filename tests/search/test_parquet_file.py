@@ -160,6 +160,7 @@ METADATA = {
     "text_": ["b", None, None],
     "words_": ["c", None, None],
     "words": ["d", None, None],
+    **{name: [f"own {name}", None, "x"] for name in ("title", "id_is_number", "spans", "embeddings", "counts")},
     "a.b c": ["", "x", None],
     "never": [None, None, None],
 }

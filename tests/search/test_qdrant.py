@@ -251,7 +251,12 @@ def test_a_language_stems_and_marks(still_encoder, client):
 
 def test_dates_come_back_and_are_compared_with_their_zones(still_encoder, client):
     zone = timezone(timedelta(hours=2))
-    metadata = {"day": date(2025, 3, 1), "seen": datetime(2025, 3, 1, 0, 30, 5, 250, tzinfo=zone), "big": 2**63 - 1}
+    metadata = {
+        "day": date(2025, 3, 1),
+        "seen": datetime(2025, 3, 1, 0, 30, 5, 250, tzinfo=zone),
+        "big": 2**63 - 1,
+        "least": -(2**63),
+    }
     metadata |= {"flag": True, "share": 0.1, "naive": datetime(2025, 3, 1), "a.b": "dotted"}
     documents = {"one": {"text": "old river", **metadata}, "two": "the cat"}
     moved = HybridSearch(still_encoder, documents, bm25_weight=0.05).to_qdrant(client, "documents")

@@ -72,6 +72,10 @@ def test_a_faulty_file_is_refused(tmp_path, name, content, message):
         ("one", " must .* 'one'"),
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), r" must .*\['train'\]"),
         ({"d1": "one", "d2": "two"}, r" must .* keys 'd1', 'd2': give its values, as in data\.values\(\)\.$"),
+        (
+            dict.fromkeys(range(12), 0),
+            r" must .* keys 0, 1, 2, 3, 4, 5, 6, 7, 8, 9: give one of them, as in data\[0\]\.$",
+        ),
         ({}, r" must .*, got a dict with the keys none: give its values, as in data\.values\(\)\.$"),
         (pd.DataFrame({"sentence": ["one"]}), r" must .*\['sentence'\]"),
         (np.array("one"), " must .*, got ndarray"),

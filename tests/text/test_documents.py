@@ -200,7 +200,7 @@ class Day(date):
         *(("card", "card"), (7, 7), (0.5, 0.5), (True, True), (date(2024, 5, 1), date(2024, 5, 1)), (BERLIN, BERLIN)),
         *((np.str_("card"), "card"), (np.int64(7), 7), (np.float32(0.5), 0.5), (np.bool_(True), True)),
         *((Decimal("0.5"), 0.5), (pd.Timestamp(BERLIN), BERLIN), (np.datetime64("2024-05-01"), datetime(2024, 5, 1))),
-        *(("", ""), (" ", " ")),
+        *((value, value) for value in ("", " ", 0, 0.0, False)),
         *((["lost", "", "stolen", None, "found"], "lost, stolen, found"), (("lost",), "lost"), ([], None)),
         (Day(2024, 5, 1), date(2024, 5, 1)),
         *((value, None) for value in (None, math.nan, np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT"))),

@@ -48,6 +48,8 @@ def test_synonyms_replace_the_share_asked_for_and_keep_case():
     assert drawn == {"one", "two", "three"}, "any of its synonyms"
     change = EDA(synonym_ratio=1.0, synonyms=lambda word: [] if word == "mat" else ["x"])
     assert change("The cat is ON the mat") == "The x is ON the mat", "nor stop words"
+    every = EDA(synonym_ratio=1.0, synonyms=lambda word: ["x"], stop_words=[])
+    assert every("The cat is here") == "X x x x", "no stop words at all"
     own = EDA(synonym_ratio=1.0, synonyms=table, stop_words=["Cat"], words=lambda text: [(0, 3), (4, 7)])
     assert own("CAT dog mat") in ("CAT dogx mat", "CAT dogy mat"), "with stop words and words of one's own"
 
