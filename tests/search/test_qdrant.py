@@ -74,6 +74,7 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
         expected = search.search(QUERIES, **limits)
         assert any(hit["matches"] and hit["bm25"] > 0 for hits in expected for hit in hits)
         assert_same(moved.search(QUERIES, **filters), expected, 2e-5 * scale)
+    assert moved.add(DOCUMENTS) == search.add(DOCUMENTS), "all are there"
     assert moved.search(QUERIES[0])[0] == moved.search(QUERIES[:1])[0] == moved.search(QUERIES[:1], 10)[0]
     opened = QdrantSearch(client, "documents", still_encoder)
     assert opened.search(QUERIES) == moved.search(QUERIES)

@@ -322,6 +322,7 @@ def test_further_cells_of_a_file_are_metadata_as_texts(tmp_path, caplog):
     for name, separator in {"a.csv": ",", "b.csv": ";", "a.tsv": "\t"}.items():
         path = write(tmp_path / name, "".join(separator.join(row) + "\n" for row in [header, *rows]))
         assert [one.metadata for one in read_documents(path)] == [{"product": "card", "zip": "007"}, {}]
+    assert read_documents(write(tmp_path / "a.csv", " ,id,text\n0,a,one\n")) == [Document("a", "", "one")]
     path = write(tmp_path / "a.csv", "id,text,product\na,one\nb,two,card\n")
     assert [one.metadata for one in read_documents(path)] == [{}, {"product": "card"}]
     assert not caplog.messages
@@ -333,6 +334,8 @@ def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
         "text": "one",
         "n": 2,
         "open": True,
+        "closed": False,
+        "zero": 0,
         "none": None,
         "tags": ["x", "y"],
         "empty": "",
@@ -342,7 +345,7 @@ def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
     assert [*read_queries(path)] == ["a", "b"]
     assert not caplog.messages, "queries have no metadata"
     first, second = read_documents(path)
-    assert first.metadata == {"n": 2, "open": True, "tags": "x, y"}
+    assert first.metadata == {"n": 2, "open": True, "closed": False, "zero": 0, "tags": "x, y"}
     assert second.metadata == {}
     assert caplog.messages == [
         f"{path}: left out of the metadata, which holds texts, finite numbers, truth values and dates alone: in."

@@ -43,6 +43,8 @@ def test_synonyms_replace_the_share_asked_for_and_keep_case():
     assert len(changed) == 2, "half of the words and nothing else, unless it is set"
     first = [EDA(synonyms=table, seed=seed)(sentence).startswith("cat ") for seed in range(20)]
     assert len({*first}) == 2, "any of them"
+    first = [EDA(synonyms=table)(f"{sentence} {number}").startswith("cat ") for number in range(20)]
+    assert len({*first}) == 2, "of each sentence others"
     assert all(b in table[a] for a, b in changed)
     drawn = {EDA(synonym_ratio=1, synonyms={"cat": ["one", "two", "three"]}, seed=seed)("cat") for seed in range(20)}
     assert drawn == {"one", "two", "three"}, "any of its synonyms"

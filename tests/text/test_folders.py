@@ -73,11 +73,12 @@ def test_a_corpus_alone_makes_no_search_collection(tmp_path):
 
 def test_judgements_come_by_their_splits_in_the_order_of_names(tmp_path):
     inside = ["test.tsv", "dev.qrels", "all.trec", "train.csv.gz", "few.txt", "Wide.QREL", ".hidden.tsv", "notes.md"]
+    inside += ["test.small.tsv"]
     beside = ["qrels.tsv", *(f"qrels.{name}.jsonl" for name in "zbycx"), "qrels.md", "judged.tsv"]
     for name in [*(f"qrels/{name}" for name in inside), *beside]:
         write(tmp_path / name, QRELS)
     found = find_judgements(tmp_path)
-    assert [*found] == ["Wide", "all", "dev", "few", "test", "train", *"bc", "qrels", *"xyz"]
+    assert [*found] == ["Wide", "all", "dev", "few", "test.small", "test", "train", *"bc", "qrels", *"xyz"]
     assert found["train"] == tmp_path / "qrels/train.csv.gz"
 
 
@@ -281,6 +282,8 @@ def test_an_encoder_beside_the_texts_is_no_text(tmp_path, beside, caplog):
     assert read_sentences(tmp_path) == ["one"]
     assert caplog.messages == [f"{tmp_path / 'my-encoder'} holds an encoder, and is not read as text."]
     assert read_sentences(tmp_path / "my-encoder/README.md") == ["no text"]
+    (tmp_path / "my-encoder/config_sentence_transformers.json").unlink()  # modules.json alone may be of any program
+    assert sorted(read_sentences(tmp_path)) == ["no text"] * 3 + ["one"]
 
 
 @pytest.mark.parametrize("beside", ["a.md", "a.parquet"])

@@ -163,3 +163,14 @@ def test_jieba_masks_what_extract_tags_returns(monkeypatch):
             expected = re.sub(rf"\b{re.escape(tag)}(?!\w)" if tag.isascii() else tag, "_", expected)
         assert mask(text, JiebaKeywords()) == expected
     assert mask("wait ... and see ...", JiebaKeywords()) == "_ ... and _ ..."
+
+
+def test_words_that_a_program_adds_to_jieba_change_no_keywords():
+    text, added = "我喜欢在北京大学的图书馆看书", "喜欢在北京大学的"
+    before = JiebaKeywords()(text)
+    jieba.add_word(added)
+    try:
+        assert added in jieba.lcut(text)
+        assert JiebaKeywords()(text) == before
+    finally:
+        jieba.del_word(added)

@@ -71,11 +71,12 @@ def test_texts_with_a_common_word_are_no_near_duplicates():
     assert near_duplicate_share([]) == near_duplicate_share(["one"]) == 0
 
 
-def test_bm25_is_the_formula_in_a_loop():
-    documents = [search_words(text) for text in TEXTS]
+@pytest.mark.parametrize("texts", [TEXTS, [*TEXTS, "!"]], ids=["words in all", "one without a word"])
+def test_bm25_is_the_formula_in_a_loop(texts):
+    documents = [search_words(text) for text in texts]
     mean = sum(map(len, documents)) / len(documents)
     queries = ["The CAT ran, ran!", "dogs xyz", "xyz", ""]
-    expected = np.zeros((len(queries), len(TEXTS)))
+    expected = np.zeros((len(queries), len(texts)))
     for i, query in enumerate(queries):
         for word in search_words(query):
             holding = sum(word in document for document in documents)
@@ -83,7 +84,7 @@ def test_bm25_is_the_formula_in_a_loop():
                 count = document.count(word)
                 idf = math.log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
                 expected[i, j] += idf * count / (count + 1.5 * (1 - 0.75 + 0.75 * len(document) / mean))
-    found = BM25(TEXTS).scores(queries)
+    found = BM25(texts).scores(queries)
     assert found.dtype == np.float32
     assert (found[:2] > 0).any(axis=1).all()
     assert not found[2:].any()
