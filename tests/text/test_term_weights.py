@@ -127,7 +127,8 @@ def test_a_weight_is_no_quotient_of_rounding_errors():
     words = np.full((3, 61), 2.3, dtype=np.float32)
     assert rounded.std() > 0
     apart = draw.normal(size=(3, 61)).astype(np.float32)
-    assert [bm25_weight_of_blocks([sides]) for sides in ((rounded, words), (apart, words), (rounded, apart))] == [0] * 3
+    alike = ((rounded, words), (apart, words), (rounded, apart), (-rounded, apart))
+    assert [bm25_weight_of_blocks([sides]) for sides in alike] == [0] * 4
     with pytest.raises(ValueError, match=r"^dense_scores must differ"):
         bm25_weight(rounded, apart)
     dense = 1 - np.abs(draw.normal(0, 4e-7, (3, 61))).astype(np.float32)  # of a raw encoder
