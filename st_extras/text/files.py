@@ -104,7 +104,7 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
 def packed_as(path: str | PathLike[str], content: bytes) -> bytes:
     """Return what a file of this name holds of ``content``: packed if the name ends in .gz, .bz2 or .xz."""
     packed = file_kind(path)[1]
-    return _PACKINGS[packed].compress(content) if packed else content  # type: ignore[no-any-return]
+    return _PACKINGS[packed].compress(content) if packed else content
 
 
 def read_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:

@@ -246,6 +246,7 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
         ),
         ("a.csv", 'id,text\n1,"a\n', "line 2: a quote is opened and never closed"),
         ("a.csv", 'id,text\n\n1,"a\nb\nc"\n2,d,e\n', "line 6: a row must have at most 2 fields"),
+        ("a.csv", "id,text\n\n1,a,b\n", "line 3: a row must have at most 2 fields"),
         ("a.csv", 'id,text\n1,"a" b\n', "line 2: .*double a quote that belongs to the text"),
         ("a.tsv", "id\ttext\n1\ta\tb\n", "line 2: a row must have at most 2 fields, .*a tab in double quotes"),
         ("a.csv", "id;text\n1;a;b\n", "line 2: a row must have at most 2 fields, .*a semicolon in double quotes"),
