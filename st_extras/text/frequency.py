@@ -64,7 +64,7 @@ class FrequencyTable:
         if not all(token is None or isinstance(token, str) for token in self.tokens):
             raise ValueError(f"tokens must be strings, or None at ids without one, got {shown(self.tokens)}.")
         given = torch.as_tensor(counts)
-        self.counts = given.to(torch.int64).cpu()
+        self.counts = given.to(torch.int64, copy=True).cpu()  # which may be counted on elsewhere
         self.num_texts = check_count("num_texts", num_texts)
         if self.counts.shape != (len(self.tokens),):
             needed = f"one entry for each of the {len(self.tokens)} tokens {shown(self.tokens)}"

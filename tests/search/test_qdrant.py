@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from datetime import date, datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 
 import grpc
 import numpy as np
@@ -356,6 +357,7 @@ def test_requests_stay_small(still_encoder, client, monkeypatch):
     assert len(sizes) > 5
     assert any(len(batch) > 1 for batch in sizes)
     assert all(len(batch) == 1 or sum(batch) <= 4000 for batch in sizes)
+    assert all(sum(batch) + following[0] > 4000 for batch, following in pairwise(sizes)), "nor smaller than they may be"
 
 
 def test_requests_of_metadata_stay_small(still_encoder, client, monkeypatch):

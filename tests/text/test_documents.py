@@ -251,7 +251,9 @@ def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
         "documents: left out of the metadata, which holds texts, finite numbers, truth values and dates alone: tags, "
         "ratio, '', parents."
     )
-    assert as_documents({"a": {"id": "a", "text": "one", "date": 3}}) == [Document("a", "", "one", {"date": 3})]
+    given = {"a": {"id": "a", "text": "one", "date": 3}}
+    assert as_documents(given) == [Document("a", "", "one", {"date": 3})]
+    assert given == {"a": {"id": "a", "text": "one", "date": 3}}, "as it was"
     assert as_documents({"a": {"id": "b", "text": "one", " day ": 3}})[0].metadata == {"id": "b", "day": 3}
     assert as_documents({"a": {"_id": "b", "text": "one"}}) == [Document("a", "", "one")], "by the key of the dict"
     for field in ({"field": "\ud800"}, {"\ud800": "field"}, {"metadata": {"\ud800": 1}}):
@@ -421,6 +423,12 @@ def test_a_column_that_stands_twice_in_parquet_is_refused(tmp_path, twice):
     for read in (read_documents, read_sentences):
         with pytest.raises(ValueError, match=rf"a\.parquet: its columns must have different names, got {twice} twice"):
             read(tmp_path / "a.parquet")
+
+
+def test_a_dot_in_the_name_of_a_column_is_part_of_it(tmp_path):
+    columns = {"text": ["one"], "a": pa.array([{"b": "nested"}]), "a.b": ["x"], "text.length": [3]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert read_documents(tmp_path)[0].metadata == {"a.b": "x", "text.length": 3}
 
 
 def test_lists_of_categories_and_with_gaps_are_texts(tmp_path, caplog):

@@ -70,6 +70,13 @@ def test_labels_by_hand():
             table.labels(wrong)
 
 
+@pytest.mark.parametrize("counts", [torch.tensor([3, 0, 1]), np.array([3, 0, 1])], ids=type)
+def test_counts_that_are_counted_on_elsewhere_stay_in_the_table(counts):
+    table = FrequencyTable(["a", "b", "c"], counts)
+    counts += 1
+    assert table.counts.tolist() == [3, 0, 1]
+
+
 def test_what_is_no_table_text_or_tokenizer_is_named(tokenizer):
     for counts in ([1, 2], [-1], [1.5], [0]):
         with pytest.raises(ValueError, match=r"^counts must"):
