@@ -1,6 +1,7 @@
 """TF-IDF rows of character grams, and BM25."""
 
 import math
+import unicodedata
 from collections import Counter
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from st_extras.text import term_weights
+from st_extras.text.corpus import blocks_of_words
 from st_extras.text.term_weights import (
     BM25,
     STOP_WORDS,
@@ -165,6 +167,7 @@ def test_scores_that_give_no_weight_are_refused(scores):
     [
         ("The X-ray of O'Neil_2, STRASSE Straße!", "the x ray of o neil 2 strasse strasse"),
         ("ﬁne ＡＢＣ naïve नमस्ते", "fine abc naïve नमस्ते"),
+        ("rock'n’roll x-ray y‐ray z‑ray", "rock n roll x ray y ray z ray"),
         ("我们搜索text文档 猫", "我们 们搜 搜索 text 文档 猫"),
         ("スーパー 人々", "スー ーパ パー 人々"),
         ("ไทย ខ្មែរ", "ไท ทย ខ្ ្ម មែ ែរ"),
@@ -213,6 +216,16 @@ def test_bm25_of_a_language_is_that_of_the_stems():
     expected = plain.scores(["dog run", "", "run"])
     np.testing.assert_allclose(index.scores(queries), expected)
     assert expected[2].tolist()[1] == 0 < expected[2].min(initial=1, where=[True, False, True, False])
+
+
+@pytest.mark.parametrize(
+    "pair", ["ไท", "ລາ", "བད", "မန", "ខម", "人々", "々〇", "かな", "カナ", "ㇰㇱ", "㐀㐁", "漢字", "豈更", "𠀋𪜀"]
+)
+def test_scripts_without_spaces_count_by_characters(pair):
+    folded = unicodedata.normalize("NFKC", pair)  # of a character that has two codes, the usual one
+    assert search_words(f"a {pair} b") == ["a", folded, "b"]
+    assert search_words(f"a{pair}b", singles=True) == ["a", folded, *folded, "b"]
+    assert [*blocks_of_words([f"ab{pair}cd"], 1)] == ["ab", *pair, "cd"]
 
 
 def test_what_is_no_collection_of_texts_is_refused():

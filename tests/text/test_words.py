@@ -1,3 +1,5 @@
+import unicodedata
+
 import nltk
 import pytest
 from hypothesis import given
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from st_extras.text import EDA, RakePhrases, TfidfKeywords
+from st_extras.text.corpus import is_blank
 from st_extras.text.words import (
     WORD,
     english_stop_words,
@@ -35,6 +38,16 @@ from tests.helpers import write
 )
 def test_words(text, words):
     assert [text[start:end] for start, end in word_spans(text)] == find_all_words(text) == words
+
+
+@pytest.mark.parametrize(
+    "sign", [*"\u00ad\u061c\u180e\u200c\u200d\u200e\u200f\u202a\u202e\u2060\u2064\u2066\u2069\ufeff"]
+)
+def test_a_format_character_is_part_of_the_word_around_it_and_no_text_alone(sign):
+    assert unicodedata.category(sign) == "Cf"
+    assert find_all_words(f"soft{sign}ware {sign}x{sign} {sign}") == [f"soft{sign}ware", "x"]
+    assert find_words(f"wo{sign}man man{sign}", ["man"]) == [(7, 10)]
+    assert is_blank(f" {sign}\n")
 
 
 @given(st.one_of(st.text(alphabet=st.characters(max_codepoint=127)), st.text("a1'-_ é\u0301’\u00ad\u200d"), st.text()))
