@@ -64,6 +64,7 @@ def test_deletion_and_swap_keep_the_punctuation_in_order():
         assert [c for c in text if c in ",();."] == list(",();.")
         assert "  " not in text
         assert not text.startswith(" "), "a space goes with each word"
+        assert " ," not in text, "that before it"
     rarely = EDA(synonym_ratio=0, deletion_ratio=0.2)
     assert sum(len(rarely(f"{'word ' * 50}{i}").split()) for i in range(100)) in range(4000, 4160), "of 51, 41"
     generator = random.Random(0)

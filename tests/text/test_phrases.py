@@ -159,6 +159,8 @@ def test_subtrees_of_a_given_parse():
     assert rows["masked"] == ['John said "(maybe) [MASK] [MASK] [MASK]".']
     with pytest.raises(ValueError, match="tree of the sentence 'John', got the token 'Mary'"):
         ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP Mary))"))("John")
+    signs = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP (`` ``)) (NP cats) (NP (-RRB- -RRB-)))"))
+    assert signs('"cats)') == [(1, 5)], "a phrase without words is none"
     repeated = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP a cat) and (NP a dog))"))
     assert sorted(repeated("a cat and a dog")) == [(0, 5), (10, 15)]
     within = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP (NP cats)) (VP sleep))"))
