@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -277,13 +278,16 @@ def _checked_span(text: str, item: Any) -> Span:
     """Return ``item`` as a span of ``text``.
 
     Raises:
-        ValueError: if it lies outside the text.
+        ValueError: if it is no pair of whole numbers, or lies outside the text.
     """
-    start, end = item
+    try:
+        start, end = map(index, item)
+    except (TypeError, ValueError):  # no whole numbers, or not two
+        start = end = 0
     if not 0 <= start < end <= len(text):
         raise ValueError(
-            f"keywords must return spans with 0 <= start < end <= {len(text)}, the length of the text, "
-            f"got {(start, end)} for {text!r}."
+            f"keywords must return words, or spans with 0 <= start < end <= {len(text)}, the length of the text, got "
+            f"{shown(item)} for {shown(text)}."
         )
     return start, end
 
