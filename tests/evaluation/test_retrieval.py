@@ -208,6 +208,7 @@ def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_enc
             compare_retrieval(task, [("a", encoder)], index=path, **settings)
     for models, documents, named in (
         ([("a", encoder)], DOCUMENTS, "index must be of the documents of the task"),
+        ([("a", encoder)], task.documents | {"d7": "another text"}, "index must be of the documents of the task"),
         ([("a", encoder), ("b", encoder)], task.documents, "index must be None with several encoders"),
         ([], task.documents, "index must be None without an encoder, got .*: give one"),
         ([("a", make_encoder(seed=1))], task.documents, "model must be the encoder"),
@@ -230,6 +231,9 @@ def test_an_index_counts_its_own_words(encoder, tmp_path):
     assert {row: rows[row]["mrr@10"] for row in ("BM25", "a + BM25")} == {"BM25": 1.0, "a + BM25": 1.0}
     expected = compare_retrieval(task, [("a", encoder)], language="english").rows
     assert rows["a and BM25, RRF"] == expected["a and BM25, RRF"]
+    new = tmp_path / "new.parquet"
+    assert compare_retrieval(task, [("a", encoder)], language="english", index=new).rows["BM25"] == expected["BM25"]
+    assert HybridSearch.open(new, encoder).language == "english"
 
 
 def test_an_index_with_titles_serves_too(encoder, tmp_path):

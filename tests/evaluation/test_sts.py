@@ -177,6 +177,10 @@ class TestTies:
     @pytest.mark.parametrize("setting", ["all", "wmean"])
     def test_equal_similarities_have_no_correlation(self, setting, caplog):
         vectors = {text: [1.0, 2.0 + 1e-7 * i, 3.0] for i, text in enumerate(SENTENCES)}
-        metrics = STSEvaluator([pairs()], setting=setting)(fixed(vectors))
-        assert math.isnan(metrics["stsb_dev_spearman_cosine"])
-        assert "stsb_dev: all similarities are equal" in caplog.text
+        apart = {f"apart {i}": vector.tolist() for i, vector in enumerate(draw(10, 3))}
+        texts, scores, subsets = list(apart), [1.0, 3.0, 2.0, 5.0, 4.0], ["x", "x", "y", "y", "y"]
+        sets = [STSDataset("good", texts[:5], texts[5:], scores, subsets), pairs()]
+        metrics = STSEvaluator(sets, setting=setting)(fixed(vectors | apart))
+        assert [math.isnan(value) for value in metrics.values()] == [False, True, True], "the average has no set less"
+        assert [message.partition(":")[0] for message in caplog.messages] == ["stsb_dev"]
+        assert "all similarities are equal" in caplog.text
