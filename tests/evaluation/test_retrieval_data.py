@@ -284,8 +284,9 @@ def test_judgements_of_every_form_are_read(tmp_path, name, form):
 def test_a_header_need_not_be_separated_like_its_rows(tmp_path, header, between, name):
     middle = ["0"] if "docid rel" in header else []
     rows = [between.join([q, *middle, d, str(g)]) for q, d, g in JUDGED]
-    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: "\n".join([header, *rows])})
-    assert load_retrieval(tmp_path) == TASK
+    files = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES}
+    for before in ("", "\n \n"):
+        assert load_retrieval(fill(tmp_path, files | {name: before + "\n".join([header, *rows])})) == TASK
 
 
 @pytest.mark.parametrize(

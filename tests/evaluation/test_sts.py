@@ -82,7 +82,8 @@ class TestEvaluator:
         data = pairs()
         columns = {name: value for name, value in vars(data).items() if name != "name"}
         frame = pd.DataFrame(columns, index=range(5, 13))
-        for table in (frame, Dataset.from_dict(columns), {name: np.array(value) for name, value in columns.items()}):
+        arrays = {name: np.array(value) for name, value in columns.items()}
+        for table in (frame, Dataset.from_dict(columns), arrays, arrays | {"scores": torch.tensor(data.scores)}):
             given = STSDataset("stsb_dev", *(table[name] for name in columns))
             assert given == data
             assert STSEvaluator([given], setting="wmean")(encoder) == STSEvaluator([data], setting="wmean")(encoder)
@@ -105,11 +106,13 @@ class TestEvaluator:
         data = pairs()
         data.subsets[0] = "lonely"
         STSEvaluator([data])
-        with pytest.raises(ValueError, match=r"of stsb_dev: groups .*'lonely'"):
-            STSEvaluator([data], setting="wmean")
+        for sets in ([data], [pairs("sts12"), data]):
+            with pytest.raises(ValueError, match=r"of stsb_dev: groups .*'lonely'"):
+                STSEvaluator(sets, setting="wmean")
         data.scores[1] = float("nan")
-        with pytest.raises(ValueError, match=r"^stsb_dev: each number in scores"):
-            STSEvaluator([data])
+        for sets in ([data], [pairs("sts12"), data]):
+            with pytest.raises(ValueError, match=r"^stsb_dev: each number in scores"):
+                STSEvaluator(sets)
 
     def test_by_name(self, tmp_path):
         file = write(tmp_path / "stsb_dev.tsv", HEADER + ROWS)

@@ -105,8 +105,9 @@ def test_what_the_hub_does_not_give():
             load("sts12")
     with pytest.raises(ValueError, match=r"^mteb/sts12-sts could not"):
         sts_evaluator()
-    with pytest.raises(ValueError, match="9,927 rows"):
-        load_sts("sickr", "hub")
+    for name in ("sickr", "SICK-R trial", "sickr_train"):
+        with pytest.raises(ValueError, match="9,927 rows"):
+            load_sts(name, "hub")
 
 
 @pytest.mark.parametrize(
