@@ -301,6 +301,21 @@ def test_too_few_queries_that_share_a_word(still_encoder, tmp_path):
     found = run(still_encoder, tmp_path, queries=[*(f"zz{number} qq{number}" for number in range(30)), *QUERIES[:19]])
     assert (found.chosen, found.details.compared) == (None, 19)
     assert found.model is still_encoder
+    none = run(still_encoder, tmp_path / "none", queries=[])
+    assert none.reason == "Left unchanged: 20 different queries are needed, got 0."
+    assert (none.details.made_from_documents, none.details.bm25_weight) == (False, None)
+
+
+@pytest.mark.parametrize(("dev", "chosen"), [(JUDGED, 1), (None, 0)])
+def test_judgements_choose_the_best_and_without_them_the_first_that_does_no_harm(
+    still_encoder, tmp_path, monkeypatch, dev, chosen
+):
+    gains, rows = iter([1.0, 3.0, 2.0]), np.eye(16, dtype=np.float32)
+    monkeypatch.setattr(search, "judge", lambda *_: (lambda *after: 50 + next(gains), 50.0, (rows, rows)))
+    monkeypatch.setattr(PseudoRelevanceComparison, "compare", lambda *_: (next(gains), 0.1))
+    found = run(still_encoder, tmp_path, dev=dev)
+    assert [one.gain for one in found.candidates] == [1.0, 3.0, 2.0]
+    assert found.chosen == BOTH_SIDES[chosen].name
 
 
 @pytest.mark.slow
