@@ -69,7 +69,8 @@ def test_what_was_chosen_and_how_to_load_it(run, inputs):
 
 MEDIUM = CandidateResult("medium", 0.03, 0.02, 0.04, 79.15, seconds=2.0)
 STRONG = CandidateResult("strong", 0.05, 0.03, 0.07, 70.0, "it loses too much", seconds=3.0)
-TEXTS = TextSummary(1_900, 1_509, 1_509, 1_500, 7.0, 1_200, 0.25)
+TEXTS = TextSummary(1_900, 1_600, 1_509, 1_500, 7.0, 1_200, 0.25)
+CUT = "Cut short by its minutes: 1,509 of 1,600 texts were encoded."
 
 
 def printed(run, monkeypatch, found, *words):
@@ -100,6 +101,7 @@ def test_all_that_an_adaptation_has_found_is_printed(run, inputs, monkeypatch, t
         else "Threshold: 0.80 before is 0.753 now: as many pairs lie above it (1,234 of the 56,789 pairs compared)."
     )
     assert printed(run, monkeypatch, found, "adapt", "ENC", *words) == [
+        CUT,
         'medium was best. Saved to out: SentenceTransformer("out")',
         "Expected by labels: +0.9 to +4.2 points (mean of 1-NN, V-measure and MAP@R), as in 8 of 10 cases measured, "
         "and 6 of 10 in a domain that the range was not computed from.",
@@ -142,6 +144,7 @@ def test_all_that_an_adaptation_for_search_has_found_is_printed(run, inputs, mon
         "BM25 shows harm, not how much better a search is."
     )
     assert lines == [
+        CUT,
         'medium was best. Saved to out: SentenceTransformer("out")',
         "Gain over the base model: +0.030 (precision).",
         "10% of the queries have another first document.",
