@@ -23,6 +23,7 @@ PASSAGE_WORDS = 110
 _FEWEST_WORDS, _MOST_WORDS = 4, 10_000  # of a passage
 _FEWEST_TOKENS = 2  # that an encoder must have room for, for each word of a passage
 _COUNTED = 1000  # texts that are tokenized at a time
+_LOOKED_AT = 500  # texts of a corpus that show how long the others are
 
 
 @dataclass(frozen=True)
@@ -194,4 +195,17 @@ def warn_of_long_ones(model: SentenceTransformer, documents: Sequence[str]) -> N
             f"{len(documents):,}",
             model.max_seq_length,
             PASSAGE_WORDS,
+        )
+
+
+def warn_of_cut_texts(model: SentenceTransformer, texts: Sequence[str]) -> None:
+    """Warn if many of some texts, which have no passages, are read in part: of the first 500, more than a tenth."""
+    looked_at = texts[:_LOOKED_AT]
+    if (count := int(longer_than_read(model, looked_at, "").sum())) > len(looked_at) / 10:
+        logger.warning(
+            "%s of the first %s texts are longer than the %s tokens that the encoder reads: of these, only the "
+            "beginnings count. Give their paragraphs or sentences as texts instead.",
+            f"{count:,}",
+            f"{len(looked_at):,}",
+            model.max_seq_length,
         )

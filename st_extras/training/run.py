@@ -20,7 +20,7 @@ from torch import nn
 from transformers import TrainerCallback, set_seed
 from transformers.trainer_callback import PrinterCallback
 
-from st_extras.checks import check_instance, shown
+from st_extras.checks import check_instance, counted, shown
 from st_extras.encoders.adapters import lora_adapters, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.encoders.loading import check_length
@@ -158,6 +158,14 @@ def train_encoder(
         OSError: if the disk is full. The training can be resumed.
     """
     check_instance("model", model, SentenceTransformer)
+    if isinstance(evaluator, list | tuple):
+        raise ValueError(
+            f"evaluator must be one evaluator, whose score chooses the weights, got {counted(len(evaluator), 'item')}: "
+            "give SequentialEvaluator([...]), which counts the last one, or all by its main_score_function."
+        )
+    check_instance("evaluator", evaluator, BaseEvaluator, or_none=True)
+    if isinstance(callbacks, TrainerCallback):
+        raise ValueError(f"callbacks must be a list of callbacks, got a {type(callbacks).__name__}: give [callback].")
     settings = TrainingSettings(
         batch_size=batch_size,
         learning_rate=learning_rate,
@@ -292,6 +300,16 @@ def _result(trainer: EncoderTrainer, metric: str | None, before: float | None, s
         return TrainingRun(trainer, metric, curve, steps, None, steps, seconds)
     if best_step is None or not math.isfinite(best):
         raise DivergenceError(f"Training diverged, no checkpoint has a finite {key}: try a lower learning rate.")
+    if trainer.best_is_lost:
+        logger.warning(
+            "The best weights, of step %d (%s was %.4f), could not be loaded from their checkpoint: the last weights, "
+            "of step %d, are kept.",
+            best_step,
+            metric,
+            best,
+            steps,
+        )
+        return TrainingRun(trainer, metric, curve, steps, dict(curve).get(steps), steps, seconds)
     if not (best > before if trainer.args.greater_is_better else best < before):
         logger.warning(
             "No checkpoint was better than the base model, which is saved unchanged: %s was %.4f before training and "

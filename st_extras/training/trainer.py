@@ -128,15 +128,20 @@ class EncoderTrainer(SentenceTransformerTrainer):
 
     With them, those of a large model would be gigabytes beside its small adapters. Sentence Transformers would save
     adapters with the name of their base model, and load that model to resume: another one if, for example, layers were
-    removed after loading. No public way leads to other files, so two private methods are overridden.
+    removed after loading. No public way leads to other files, so three private methods are overridden.
 
     Args:
         arguments: of the trainer, as are ``options``.
         trained_only: whether checkpoints hold the trained parameters alone.
+
+    Attributes:
+        best_is_lost: whether the best checkpoint could not be loaded, so that the model has the last weights. Sentence
+            Transformers logs an error then, and goes on.
     """
 
     def __init__(self, *arguments: Any, trained_only: bool, **options: Any) -> None:
         self.trained_only = trained_only
+        self.best_is_lost = False
         super().__init__(*arguments, **options)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
@@ -156,6 +161,20 @@ class EncoderTrainer(SentenceTransformerTrainer):
         if stored.keys() != trained_state(model).keys():
             raise ValueError(f"{checkpoint_path!r} must hold the weights that are trained now, got others.")
         model.load_state_dict(stored, strict=False)
+
+    def _load_best_model(self) -> None:
+        load = self._load_from_checkpoint  # with what LossStateCallback has put around it
+
+        def load_or_note(checkpoint: str) -> None:
+            self.best_is_lost = True
+            load(checkpoint)
+            self.best_is_lost = False
+
+        self._load_from_checkpoint = load_or_note  # type: ignore[method-assign]
+        try:
+            super()._load_best_model()
+        finally:
+            self._load_from_checkpoint = load  # type: ignore[method-assign]
 
 
 # --- divergence ---

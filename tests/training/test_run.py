@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
 from torch import Tensor, nn
-from transformers import TrainerCallback, TrainerState
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 
 from st_extras.encoders.dropout import set_dropout
 from st_extras.evaluation import STSDataset, STSEvaluator
@@ -156,6 +156,19 @@ class TestSelection:
         assert differing(snapshot(encoder), snapshot(saved)) == set()
         assert "The evaluator scored no checkpoint in 2 steps: the last weights are kept" in caplog.text
         assert "No checkpoint was better" not in caplog.text
+
+    @pytest.mark.parametrize("lost", ["checkpoint-2/model.safetensors", "checkpoint-2/loss_state.safetensors"])
+    def test_best_weights_that_cannot_be_loaded_are_not_reported_as_kept(self, encoder, tmp_path, caplog, lost):
+        class Losing(TrainerCallback):
+            def on_save(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+                if state.global_step == 4:
+                    Path(args.output_dir, lost).unlink()
+
+        evaluator = ScriptedEvaluator([0.1, 0.9, 0.5])
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4, callbacks=[Losing()])
+        assert (result.best_step, result.best, result.steps) == (4, 0.5, 4)
+        assert differing(evaluator.seen[2], snapshot(SentenceTransformer(str(tmp_path / "out"), device="cpu"))) == set()
+        assert "The best weights, of step 2 (scripted was 0.9000), could not be loaded" in caplog.text
 
     @SLOW
     def test_scores_that_are_not_finite_choose_no_weights(self, encoder, tmp_path):
@@ -503,6 +516,9 @@ table = Dataset.from_dict
         ({"data": table(dict.fromkeys("abc", SENTENCES)), "loss": SimCSELoss}, "SimCSELoss takes .* got 3"),
         ({"evaluator": ScriptedEvaluator([0.1], primary_metric=None)}, "evaluator must"),
         ({"evaluator": ScriptedEvaluator([float("nan")])}, "evaluator must"),
+        ({"evaluator": [ScriptedEvaluator([0.1])] * 2}, "evaluator must be one evaluator, .* got 2 items: give Sequen"),
+        ({"evaluator": lambda model: 0.5}, "evaluator must be a BaseEvaluator or None, got"),
+        ({"callbacks": EarlyStoppingCallback()}, r"callbacks must be a list .*: give \[callback\]"),
         ({"loss_learning_rate": 1e-3}, "loss_learning_rate needs a loss"), ({"batch_size": 0}, "batch_size must"),
         ({"patience": 2}, "patience .* needs"), ({"max_steps": 0}, "max_steps"), ({"epochs": 0}, "epochs must"),
         ({"learning_rate": 0}, "learning_rate must"), ({"loss_learning_rate": -1}, "loss_learning_rate must"),
