@@ -122,17 +122,20 @@ def follow_umask(path: Path) -> None:
     # once at import, as a program that sets another one later would have its files opened to others here.
     mask = os.umask(0o077)
     os.umask(mask)
-    for file in (path,) if path.is_file() else path.rglob("*"):
-        if file.is_file():
-            file.chmod(0o666 & ~mask)
+    for file in (path,) if path.is_file() else _files(path):
+        file.chmod(0o666 & ~mask)
 
 
 def sync_files(folder: Path) -> None:
     """Wait until all files of a folder have reached the disk."""
-    for file in folder.rglob("*"):
-        if file.is_file():
-            with file.open("rb+") as opened:
-                os.fsync(opened.fileno())
+    for file in _files(folder):
+        with file.open("rb+") as opened:
+            os.fsync(opened.fileno())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Return the files in a folder and below it, without links: what they lead to may be of others."""
+    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def check_writable(name: str, path: Path) -> None:

@@ -361,6 +361,19 @@ def test_places_that_cannot_be_replaced_are_refused(tmp_path, monkeypatch):
         check_output(tmp_path / "out", overwrite="yes")
 
 
+def test_links_in_an_earlier_result_go_and_what_they_lead_to_stays(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "thesis.txt").write_text("mine")
+    (tmp_path / "data" / "thesis.txt").chmod(0o400)
+    with replace_folder(tmp_path / "out") as folder:
+        (folder / "linked").symlink_to(tmp_path / "data")
+        (folder / "thesis.txt").symlink_to(tmp_path / "data" / "thesis.txt")
+    replace(tmp_path / "out", "two", overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "out"}
+    assert (tmp_path / "data" / "thesis.txt").read_text() == "mine"
+    assert (tmp_path / "data" / "thesis.txt").stat().st_mode & 0o777 == 0o400, "neither opened to others nor written"
+
+
 def test_a_link_to_a_folder_stays_a_link(out, tmp_path):
     (tmp_path / "link").symlink_to(out)
     replace(tmp_path / "link", "two", overwrite=True)

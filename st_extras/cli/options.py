@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,6 @@ Those of ``evaluate`` also show which options go together: see ``_check_data``.
 
 READ = (
     "encoder",
-    "before",
     "text",
     "documents",
     "more_documents",
@@ -47,25 +47,12 @@ READ = (
 """Parameters that name files, folders or patterns that are read; some may also name what is on the hub."""
 WRITTEN = ("output", "index", "ranks", "folder")
 """Parameters that name a file or folder to write."""
+_TILDE = re.compile(r"(--[\w-]+=)(~.*)", re.DOTALL)
+"""A home folder that shells leave to the program: ``--output=~/adapted``."""
 
 
 class Command(TyperCommand):
-    """A command that reads all data that it is given, and runs only if it would write over none of it.
-
-    A "~" before a file or folder is the home folder, which shells leave to the program in ``--output=~/adapted``.
-    """
-
-    def make_parser(self, ctx: Any) -> Any:
-        """Return the parser of a command line, whose files and folders have the home folder in place of "~"."""
-        parser = super().make_parser(ctx)
-        parse, files = parser.parse_args, {one.name for one in self.params} & {*READ, *WRITTEN}
-
-        def parse_with_home(args: list[str]) -> Any:
-            values, *rest = parse(args=args)
-            return {name: _with_home(value) if name in files else value for name, value in values.items()}, *rest
-
-        parser.parse_args = parse_with_home  # type: ignore[method-assign]
-        return parser
+    """A command that reads all data that it is given, and runs only if it would write over none of it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, and refuse data that would be read from the last of several places alone.
@@ -73,6 +60,8 @@ class Command(TyperCommand):
         Raises:
             ValueError: if an option that names data, and takes one value, is given twice.
         """
+        after_sign = ((one, _TILDE.fullmatch(one)) for one in args)
+        args = [one if found is None else found[1] + os.path.expanduser(found[2]) for one, found in after_sign]
         _, _, order = self.make_parser(ctx).parse_args(args=[*args])
         for parameter in (one for one in self.params if one.name in READ):
             if (count := order.count(parameter)) > 1 and not parameter.multiple:
@@ -105,13 +94,6 @@ class Command(TyperCommand):
                     )
         with named_step(f"st-extras {ctx.info_name}"):  # here: typer would make "Abort." of an EOFError
             return super().invoke(ctx)
-
-
-def _with_home(value: Any) -> Any:
-    """Return what was given for a file, or for several, with the home folder in place of "~"."""
-    if isinstance(value, str):
-        return os.path.expanduser(value)  # Path raises where there is no such user
-    return type(value)(map(_with_home, value)) if isinstance(value, list | tuple) else value
 
 
 def _read_places(name: str) -> set[Path]:

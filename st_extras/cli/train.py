@@ -176,7 +176,7 @@ def train(
     model.model_card_data.train_datasets = [{"name": ", ".join(Path(name).name for name in text)}]
     options_given = [f"--set {pair}" for pair in set_ or ()] + [f"--trainer {pair}" for pair in trainer or ()]
     step = " and ".join([f"training with objective {objective!r}", *options_given])
-    with named_step(step), objectives.named_loss(objective), argument_called("--steps", "max_steps"):
+    with named_step(step), argument_called("--steps", "max_steps"):
         result = train_encoder(
             model,
             lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import time
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby
@@ -210,22 +209,3 @@ def warn_of_cut_texts(model: SentenceTransformer, texts: Sequence[str]) -> None:
             f"{len(looked_at):,}",
             model.max_seq_length,
         )
-
-
-def encoding_seconds(model: SentenceTransformer, documents: Sequence[str]) -> float:
-    """Return about how long ``model`` takes to encode all passages of the documents, from 16 passages of them.
-
-    Args:
-        model: the encoder.
-        documents: N texts.
-    """
-    words = [document.split() for document in documents]
-    pieces = [" ".join(some[:PASSAGE_WORDS]) for some in words[:: max(1, len(words) // 16)][:16]]
-    if not pieces:
-        return 0.0
-    model.encode(pieces[:1], show_progress_bar=False)  # what the first pass prepares
-    began = time.perf_counter()
-    model.encode(pieces, show_progress_bar=False)
-    seconds = time.perf_counter() - began
-    repeated = 4 / 3 if max(map(len, words)) > PASSAGE_WORDS else 1.0  # passages share a quarter with the next
-    return seconds * repeated * sum(map(len, words)) / max(1, sum(len(piece.split()) for piece in pieces))

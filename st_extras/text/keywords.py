@@ -278,13 +278,13 @@ def _span_within(text: str, item: Any) -> Span:
     """Return ``item`` as a span of ``text``.
 
     Raises:
-        ValueError: if it lies outside the text.
+        ValueError: if it is no pair of whole numbers, or lies outside the text.
     """
     start, end = checked_span("keywords", item)
     if not 0 <= start < end <= len(text):
         raise ValueError(
-            f"keywords must return spans with 0 <= start < end <= {len(text)}, the length of the text, "
-            f"got {(start, end)} for {text!r}."
+            f"keywords must return words, or spans with 0 <= start < end <= {len(text)}, the length of the text, got "
+            f"{shown(item)} for {shown(text)}."
         )
     return start, end
 

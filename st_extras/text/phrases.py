@@ -215,7 +215,7 @@ class ChunkPhrases:
 def _chunker(grammar: str) -> Any:
     from nltk import RegexpParser
 
-    return RegexpParser(grammar, loop=2)
+    return RegexpParser(grammar)
 
 
 @lru_cache(maxsize=1)  # nltk.pos_tag would read its file at every call

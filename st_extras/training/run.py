@@ -24,7 +24,7 @@ from st_extras.checks import check_instance, counted, shown
 from st_extras.encoders.adapters import lora_adapters, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.encoders.loading import check_length
-from st_extras.encoders.structure import check_known, fix_padding_side
+from st_extras.encoders.structure import check_known, fix_padding_side, warn_if_poorly_read
 from st_extras.files import replace_folder
 from st_extras.training.checkpoints import (
     check_same_training,
@@ -194,6 +194,7 @@ def train_encoder(
     texts = spaced_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
+    warn_if_poorly_read(model, texts)
     with lora_adapters(model, settings.lora) as merge_adapters:
         warn_of_half_precision(model)
         loss_module = loss if isinstance(loss, nn.Module) else loss(model)
@@ -209,16 +210,18 @@ def train_encoder(
         card = TrainedCard(model, loss_module, evaluator)
         base = {} if evaluator is None else {name: x.to("cpu", copy=True) for name, x in trained_state(model).items()}
         with kept:
-            trainer = EncoderTrainer(
-                model,
-                args=args,
-                train_dataset=dataset,
-                loss=loss_module,
-                evaluator=evaluator,
-                callbacks=[*callbacks],
-                trained_only=lora is not None,
-            )
-            card.leave_out_sentences()
+            try:
+                trainer = EncoderTrainer(
+                    model,
+                    args=args,
+                    train_dataset=dataset,
+                    loss=loss_module,
+                    evaluator=evaluator,
+                    callbacks=[*callbacks],
+                    trained_only=lora is not None,
+                )
+            finally:
+                card.leave_out_sentences()
             trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
             LossStateCallback.attach(trainer)
             began = time.perf_counter()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.base import model_card
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
@@ -146,8 +142,7 @@ class EncoderTrainer(SentenceTransformerTrainer):
     def __init__(self, *arguments: Any, trained_only: bool, **options: Any) -> None:
         self.trained_only = trained_only
         self.best_is_lost = False
-        with _hidden_bar() if options["args"].disable_tqdm else nullcontext():
-            super().__init__(*arguments, **options)
+        super().__init__(*arguments, **options)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if not self.trained_only:
@@ -180,17 +175,6 @@ class EncoderTrainer(SentenceTransformerTrainer):
             super()._load_best_model()
         finally:
             self._load_from_checkpoint = load  # type: ignore[method-assign]
-
-
-@contextmanager
-def _hidden_bar() -> Iterator[None]:
-    """Hide the bar "Computing widget examples" of the model card, which no argument of Sentence Transformers hides."""
-    bar = model_card.tqdm  # type: ignore[attr-defined]  # imported there, which is how the bar is reached
-    model_card.tqdm = partial(bar, disable=True)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        model_card.tqdm = bar  # type: ignore[attr-defined]
 
 
 # --- divergence ---

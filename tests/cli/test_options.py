@@ -20,12 +20,12 @@ from torch import nn
 from st_extras import adaptation
 from st_extras.adaptation import AdaptationOptions
 from st_extras.cli.objectives import LOSSES
-from st_extras.cli.options import READ, WRITTEN, check_index
+from st_extras.cli.options import check_index
 from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.unrelated_pairs import TextComparison
 from st_extras.text.documents import Document
 from st_extras.text.frequency import FrequencyTable
-from tests.cli.commands import COMMANDS, command, options
+from tests.cli.commands import COMMANDS, options
 from tests.helpers import write
 
 
@@ -195,10 +195,10 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "print_json": {},
     },
     "demo there --json": {"write_samples": {"folder": "there"}, "print_json": {}},
-    "evaluate enc other --text text.csv --column body --prompt 'query: ' --before old --threshold 0.8 --quiet": {
+    "evaluate enc other --text text.csv --column body --prompt 'query: ' --threshold 0.8 --quiet": {
         "stream_sentences": {"sources": ["text.csv"], "column": "body"},
         "compare_texts": {
-            "models": [(name, Model(name, {})) for name in ("old", "enc", "other")],
+            "models": [(name, Model(name, {})) for name in ("enc", "other")],
             "texts": TEXT,
             "prompt": "query: ",
             "threshold": 0.8,
@@ -403,20 +403,13 @@ def test_the_queries_that_are_given_count_and_not_those_of_the_folder(run, calls
         assert read in ([wanted], [[wanted]])
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_tilde_before_a_file_is_the_home_folder(name, monkeypatch):
-    """Shells leave it to the program in ``--output=~/x``, and that of Windows everywhere."""
-    monkeypatch.setenv("HOME", "/users/jo")
-    found, files = command(name), {*READ, *WRITTEN}
-    arguments = [one for one in found.params if one.param_type_name == "argument"]
-    texts = [one for one in found.params if one not in arguments and not one.is_flag and one.name is not None]
-    words = [*(f"{one.opts[0]}=~/x" for one in texts), *["~/x"] * len(arguments)]
-    values, _, _ = found.make_parser(found.context_class(found)).parse_args(args=words)
-    for parameter in (*arguments, *texts):
-        given = values[parameter.name]
-        [value] = given if isinstance(given, list | tuple) else [given]
-        assert value == ("/users/jo/x" if parameter.name in files else "~/x"), parameter.name
-    assert {one.name for one in found.params} & files
+def test_a_tilde_behind_an_option_is_the_home_folder(run, tmp_path, monkeypatch):
+    """Shells leave it to the program there."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    code, _, err = run("search", "ENC", "TEXT", "~ a cat", "--index=~/i.parquet", "--document-prompt=a ~")
+    assert (code, [file.name for file in home.iterdir()], Path("~").exists()) == (0, ["i.parquet"], False), err
 
 
 def test_a_new_index_in_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch):

@@ -162,6 +162,15 @@ def test_bad_input_is_named(options, sentences, named):
         PhraseMasking()(["a cat", None])
 
 
+def test_the_mask_is_that_of_the_encoder():
+    masking = PhraseMasking(mask_token="<mask>", top_k=1)
+    rows = masking(["a red cat", "one <mask> dog", "the [MASK]"])
+    assert rows["masked"] == ["a <mask> <mask>", "the [<mask>]"]
+    assert masking.skipped == 1
+    with pytest.raises(ValueError, match="masked whole"):
+        masking.dataset(["red cat", "dogs"])
+
+
 def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
     chinese = ["今天天气很好", "我们去图书馆看书", "他喜欢机器学习"]
     with pytest.raises(ValueError, match="masked whole"):

@@ -70,7 +70,8 @@ def test_lengths_and_stop_words():
         RakePhrases(stop_words="the")
     with pytest.raises(ValueError, match=r"^language must be .*, got 'klingon': run python -m nltk\.downloader"):
         RakePhrases(language="klingon")
-    assert RakePhrases(words=lambda text: [(0, 8), (9, 12)])("red_cats dog and a mouse") == ["red_cats dog"]
+    for text in ("red_cats dog and a mouse", "New York dog and a mouse"):
+        assert RakePhrases(words=lambda text: [(0, 8), (9, 12)])(text) == [text[:12]]
     words = [f"word{i}" for i in range(1001)]  # rake-nltk counts every pair of words: a run of more is no phrase
     assert RAKE(f"a red cat and {' '.join(words)}") == ["red cat"]
 
@@ -169,9 +170,14 @@ def test_subtrees_of_a_given_parse():
     assert chunks(sentence, ChunkPhrases(parse=parse)) == {
         "John", "he", "come", "won't come", 'said "(maybe) he won\'t come',
     }  # fmt: skip
+    assert ChunkPhrases(kinds=["N", "SB"], parse=parse)(sentence) == [], "labels that begin so are others"
     rows = PhraseMasking(ChunkPhrases(kinds=["SBAR"], parse=parse))([sentence])
     assert rows["masked"] == ['John said "(maybe) [MASK] [MASK] [MASK]".']
     with pytest.raises(ValueError, match="tree of the sentence 'John', got the token 'Mary'"):
         ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP Mary))"))("John")
+    signs = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP (`` ``)) (NP cats) (NP (-RRB- -RRB-)))"))
+    assert signs('"cats)') == [(1, 5)], "a phrase without words is none"
+    repeated = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP a cat) and (NP a dog))"))
+    assert sorted(repeated("a cat and a dog")) == [(0, 5), (10, 15)]
     within = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP (NP cats)) (VP sleep))"))
     assert sorted(within("cats sleep")) == [(0, 4), (5, 10)], "each span once, verbs by themselves"

@@ -1,9 +1,13 @@
+import unicodedata
+
+import nltk
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from st_extras.text import EDA, PhraseMasking, RakePhrases, TfidfKeywords
+from st_extras.text.corpus import is_blank
 from st_extras.text.keywords import keyword_spans
 from st_extras.text.words import (
     WORD,
@@ -16,6 +20,7 @@ from st_extras.text.words import (
     split_at_words,
     word_spans,
 )
+from tests.helpers import write
 
 
 @pytest.mark.parametrize(
@@ -34,6 +39,16 @@ from st_extras.text.words import (
 )
 def test_words(text, words):
     assert [text[start:end] for start, end in word_spans(text)] == find_all_words(text) == words
+
+
+@pytest.mark.parametrize(
+    "sign", [*"\u00ad\u061c\u180e\u200c\u200d\u200e\u200f\u202a\u202e\u2060\u2064\u2066\u2069\ufeff"]
+)
+def test_a_format_character_is_part_of_the_word_around_it_and_no_text_alone(sign):
+    assert unicodedata.category(sign) == "Cf"
+    assert find_all_words(f"soft{sign}ware {sign}x{sign} {sign}") == [f"soft{sign}ware", "x"]
+    assert find_words(f"wo{sign}man man{sign}", ["man"]) == [(7, 10)]
+    assert is_blank(f" {sign}\n")
 
 
 @given(st.one_of(st.text(alphabet=st.characters(max_codepoint=127)), st.text("a1'-_ é\u0301’\u00ad\u200d"), st.text()))
@@ -62,6 +77,14 @@ def test_every_user_has_its_list():
     assert "我们" in phrase_stop_words("chinese")
 
 
+def test_stop_words_of_other_languages_are_read_from_nltk(tmp_path, monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    for language, words in {"english": "the\nof\n", "german": "und\nder\n", "dutch": "en\nde\n"}.items():
+        write(tmp_path / "corpora/stopwords" / language, words)
+    assert (phrase_stop_words("german"), phrase_stop_words("dutch")) == ({"und", "der"}, {"en", "de"})
+    assert RakePhrases(language="dutch")("een kat en de hond") == ["een kat", "hond"]
+
+
 # --- finding words, and replacing spans: on boundaries ---
 
 
@@ -75,6 +98,7 @@ def test_every_user_has_its_list():
         ("a cafe\u0301 is a cafe", ["cafe"], "a _ is a _"),
         ("re\u0301sume\u0301", ["re", "sume"], "re\u0301sume\u0301"),
         ("wo\u00adman man\u200cly \u00adman", ["man"], "wo\u00adman man\u200cly \u00ad_"),
+        ("wo\u00ad\u200dman man man\u200d\u00adly", ["man"], "wo\u00ad\u200dman _ man\u200d\u00adly"),
         ("ABAB 北京北京", ["ab", "北京"], "ABAB __"),
         ("🍕 pizza 👩‍🍳!", ["pizza"], "🍕 _ 👩‍🍳!"),
         ("car cart carpet ca", ["car", "cart", "carpet"], "_ _ _ ca"),
