@@ -101,6 +101,35 @@ def test_the_base_model_is_scored_first_unless_the_study_tests_nothing(options, 
     assert [one["run"] for one in records("study", root=options.root)] == ["first-0", "start-0"]
 
 
+def test_the_time_left_is_by_what_each_method_is_expected_to_take(options, ran, monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(training.time, "perf_counter", lambda: now[0])
+    run_cell = training.run_cell
+
+    def timed(study: dict[str, Any], name: str, *given: Any) -> Any:
+        now[0] += {"first": 60.0, "guide": 600.0}[name]
+        return run_cell(study, name, *given)
+
+    monkeypatch.setattr(training, "run_cell", timed)
+    part = replace(options, methods=["first", "guide"], seeds=[0])
+    training.run_cells(STUDY, part, {"first": 1.0, "guide": 10.0})
+    training.run_cells(STUDY, replace(part, seeds=[1]))
+    lines = [line for line in capsys.readouterr().out.splitlines() if " of 2: " in line]
+    of_first, of_guide = [[f"1 of 2: first, seed {seed}", f"2 of 2: guide, seed {seed}, "] for seed in (0, 1)]
+    assert lines == [of_first[0], f"{of_first[1]}10 min left", of_guide[0], f"{of_guide[1]}1 min left"]
+
+
+def test_a_cell_is_free_for_another_process_as_soon_as_it_ended(tmp_path):
+    for _ in range(2):
+        with training.only_process(tmp_path / "a.lock") as is_free:
+            assert is_free
+            with (
+                training.only_process(tmp_path / "a.lock") as again,
+                training.only_process(tmp_path / "b.lock") as other,
+            ):
+                assert (again, other) == (False, True)
+
+
 def test_processes_share_a_study(options, ran, capsys):
     (options.work / "study").mkdir(parents=True)
     some = replace(options, methods=["first", "guide"], seeds=[0])
@@ -377,6 +406,25 @@ def test_the_scores_of_a_record_are_those_of_its_sets(tiny_folder, tmp_path):
     assert found["without_dev"] == pytest.approx(without, abs=1e-6)
     assert without["half"] != pytest.approx(found["scores"]["half"])
     assert "without_dev" not in training.scores_of(model, {}, half, [dev, new], [])
+
+
+@pytest.mark.parametrize(
+    ("method", "is_used"),
+    [({"pairs": {}, "bf16": True}, True), ({"pairs": {}, "bf16": False}, False), ({"bf16": True}, False)],
+)
+def test_some_pairs_are_scored_in_bfloat16_if_the_study_says_so(monkeypatch, method, is_used):
+    seen: list[bool] = []
+
+    class Evaluator(training.STSEvaluator):
+        def similarities(self, model: Any) -> Any:
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return [np.arange(3.0)] * 2
+
+    monkeypatch.setattr(training, "STSEvaluator", Evaluator)
+    dev, test = (STSDataset(name, ["a", "b", "c"], [*name * 3], [1.0, 2.0, 3.0], ["x"] * 3) for name in "de")
+    model: Any = SimpleNamespace(device=torch.device("cpu"))
+    training.scores_of(model, method, dev, [test], [])
+    assert seen == [is_used]
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
