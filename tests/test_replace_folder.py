@@ -352,6 +352,7 @@ def test_places_that_cannot_be_replaced_are_refused(tmp_path, monkeypatch):
         ("..", "working directory"),
         (tmp_path / "file", "is a file"),
         (tmp_path / "file" / "out", "file' is a file"),
+        (tmp_path / "b\udce4r" / "out", "valid text in UTF-8"),
     ]:
         for overwrite in (True, False):
             with pytest.raises(ValueError, match=rf"^output must .*{reason}"):
@@ -378,3 +379,12 @@ def test_a_link_to_a_folder_stays_a_link(out, tmp_path):
     replace(tmp_path / "link", "two", overwrite=True)
     assert (tmp_path / "link").is_symlink()
     assert (out / "model.safetensors").read_text() == "two"
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, mode: Path(place) != tmp_path)  # root may write everywhere else
+    for place in (tmp_path / "out", tmp_path / "new" / "out"):
+        with pytest.raises(ValueError, match=r"^output must be in a folder that may be written to, got .*out'"):
+            check_output(place)
+    (tmp_path / "inner").mkdir()
+    check_output(tmp_path / "inner" / "out")

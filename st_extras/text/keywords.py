@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from st_extras.text.phrases import RakePhrases
 from st_extras.text.words import (
     MAX_TOP_K,
     Span,
+    checked_span,
     english_stop_words,
     find_all_words,
     find_words,
@@ -270,20 +270,17 @@ def keyword_spans(text: str, extractor: Extractor) -> list[Span]:
     if all(isinstance(item, str) for item in items):
         spans = find_words(text, items)  # type: ignore[arg-type]
     else:
-        spans = without_overlaps(_checked_span(text, item) for item in items)
+        spans = without_overlaps(_span_within(text, item) for item in items)
     return [match.span() for start, end in spans for match in _NOT_SPACE.finditer(text, start, end)]
 
 
-def _checked_span(text: str, item: Any) -> Span:
+def _span_within(text: str, item: Any) -> Span:
     """Return ``item`` as a span of ``text``.
 
     Raises:
         ValueError: if it is no pair of whole numbers, or lies outside the text.
     """
-    try:
-        start, end = map(index, item)
-    except (TypeError, ValueError):  # no whole numbers, or not two
-        start = end = 0
+    start, end = checked_span("keywords", item)
     if not 0 <= start < end <= len(text):
         raise ValueError(
             f"keywords must return words, or spans with 0 <= start < end <= {len(text)}, the length of the text, got "

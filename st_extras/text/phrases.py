@@ -231,11 +231,12 @@ def _align(sentence: str, tokens: Sequence[str]) -> list[Span | None]:
     spans: list[Span | None] = []
     position = 0
     for token in tokens:
-        start = sentence.find(token, position)
-        if start >= 0:
+        start, is_word = sentence.find(token, position), any(map(str.isalnum, token))
+        # another mark of this form may stand further on: '', where this one is written "
+        if start >= 0 and (is_word or not any(map(str.isalnum, sentence[position:start]))):
             position = start + len(token)
             spans.append((start, position))
-        elif token.startswith("-") or not any(map(str.isalnum, token)):  # -LRB-, ``
+        elif token.startswith("-") or not is_word:  # -LRB-, ``
             spans.append(None)
         else:
             raise ValueError(f"parse must return a tree of the sentence {sentence!r}, got the token {token!r}.")

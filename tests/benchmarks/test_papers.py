@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -510,9 +511,19 @@ def test_a_step_is_timed_for_each_setting_that_it_depends_on(offline, tmp_path, 
     other |= {"encoder": {"layers": 1}, "guide": {"path": GUIDE}, "masking": {"top_k": 1}, "rows": {"spans": 2}}
     study["methods"] = {"a": plain, "b": plain | {"steps": 9}} | {part: plain | {part: other[part]} for part in other}
     timed: list[dict[str, Any]] = []
+    encoders: list[dict[str, Any]] = []
+
+    def timed_step(encoder: dict[str, Any], method: dict[str, Any]) -> papers.Cost:
+        encoders.append({key: value for key, value in encoder.items() if key != "path"})
+        timed.append(method)
+        assert Path(encoder["path"]).is_dir(), "the one of random weights"
+        return papers.Cost()
+
     monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.0)
-    monkeypatch.setattr(papers, "timed_step", lambda _, method: timed.append(method) or papers.Cost())
+    monkeypatch.setattr(papers, "timed_step", timed_step)
     assert papers.timed_costs(study, list(study["methods"]), tmp_path).keys() == study["methods"].keys()
+    own = {"pooling": "cls", "max_seq_length": 32}
+    assert encoders == [own | method.get("encoder", {}) for method in timed]
     first, *others = timed
     differing = [[part for part in other if method.get(part) != first.get(part)] for method in others]
     assert differing == [[part] for part in other]
@@ -588,6 +599,16 @@ def test_the_time_of_a_plan_is_that_of_all_its_cells(offline, tmp_path, monkeypa
     assert [line.split("|")[-2].strip() for line in lines[-3:]] == ["2.3 h", "25 min", "2.8 h"]
 
 
+def test_steps_are_those_of_the_text_once_it_is_there(tmp_path):
+    """Of each corpus its own sentences; before that, as many as its authors say."""
+    (tmp_path / "mine.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
+    (tmp_path / "sts_unlabeled.txt").write_text("one\ntwo\n", encoding="utf8")
+    method = {"epochs": 2, "batch_size": 2}
+    for corpus, steps in {"mine.txt": 4, "sts": 2, "wiki1m_for_simcse.txt": 1_000_000}.items():
+        assert papers.steps_of(method | {"corpus": corpus}, tmp_path) == steps
+    assert papers.steps_of({"steps": 7, "batch_size": 2, "corpus": "sts"}, tmp_path) == 7
+
+
 def test_paser_takes_as_many_steps_as_its_phrases_need(tmp_path):
     method = {"corpus": "sts", "epochs": 1, "batch_size": 64}
     plain, masked = (papers.steps_of(method | more, tmp_path / "none") for more in ({}, {"masking": {"top_k": 3}}))
@@ -615,10 +636,61 @@ def test_the_plan_is_printed_and_nothing_is_run(offline, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[1].strip() for line in lines[2:6]] == ["tfidf", "simcse", "dclr", "all"]
     assert "| simcse | 2 | 5 |" in "\n".join(lines)
-    assert any(line.startswith(f"{hub.DATA}, {hub.WIKIPEDIA}: ") and line.endswith("in the cache") for line in lines)
-    assert any(line.startswith(f"{GUIDE}: ") for line in lines)
+    parts = [line.rpartition(": ")[0] for line in lines[-4:] if line.endswith("MB, in the cache")]
+    assert parts == [BERT, GUIDE, f"{hub.DATA}, {hub.WIKIPEDIA}", f"{hub.DATA}, {hub.SENTEVAL}"]
     assert not (tmp_path / "results").exists()
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("data", ["hub", "interrupted", "complete", "folder"])
+def test_what_was_planned_is_run_on_the_data_that_is_there(offline, tmp_path, monkeypatch, data):
+    """The plan names downloads of data that is not there yet; the cells get the study, folder and times of the plan."""
+    planned: list[Any] = []
+    study, options = short_study("papers_zh"), options_in(tmp_path, mini_batch_size=4)
+    study["training"] |= {"bf16": False, "corpus": "mine.txt"}
+    folder = tmp_path / "work" / "papers_zh-data"
+    if data == "folder":
+        folder = tmp_path / "mine"
+        options = replace(options, data=folder)
+    if data != "hub":
+        folder.mkdir(parents=True)
+        (folder / ("complete" if data == "complete" else "mine.txt")).touch()
+    append("papers_zh", "simcse-0", {"encoder": study["encoder"]}, root=options.root)
+
+    def plan(*given: Any) -> dict[str, float]:
+        planned.extend(given)
+        return {"simcse": 7.0}
+
+    made: list[Any] = []
+    monkeypatch.setattr(papers, "print_plan", plan)
+    monkeypatch.setattr(papers, "with_frequencies", lambda study, data: study | {"counted_in": data})
+    monkeypatch.setattr(papers, "run_cells", lambda *given: made.append(("run", *given)))
+    monkeypatch.setattr(hub, "data_folder", lambda *given, **named: made.append((*given, named)))
+    papers.run(study, options)
+    expected = papers.for_device(study, 4)
+    downloads = ["google-bert/bert-base-chinese"]
+    if data in ("hub", "interrupted"):
+        downloads += sorted({name for name, _ in hub.CHINESE.values()})
+    assert planned[:2] == [expected, [("base-first-last", 0), ("simcse", 1)]]
+    assert ([download.name for download in planned[2]], planned[3]) == (downloads, folder)
+    of_hub = [] if data == "folder" else [(folder, {"chinese": True})]
+    handed = ("run", expected | {"counted_in": folder}, replace(options, data=folder), {"simcse": 7.0})
+    assert made == [*of_hub, handed]
+    del made[:]
+    papers.run(study, replace(options, only_plan=True, encoder=study["encoder"]["path"]))
+    assert made == []
+    assert planned[4:6] == planned[:2], "the study's own encoder by its name is no other one"
+
+
+def test_of_processes_that_train_together_the_first_prints_the_plan(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(papers, "timed_costs", lambda *_: {"simcse": papers.Cost(steps=2, step_seconds=3.0)})
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    given = papers.for_device(named_study("papers"), None), [("simcse", 0)], [], tmp_path
+    assert papers.print_plan(*given) == {"simcse": 6.0}
+    assert f"On this device: 2 x CPU, float32. Encoder: {BERT}." in capsys.readouterr().out
+    monkeypatch.setenv("RANK", "1")
+    assert papers.print_plan(*given) == {}
+    assert capsys.readouterr().out == ""
 
 
 def test_the_plan_counts_steps_of_epochs_and_what_is_left(offline, tmp_path, capsys):
@@ -685,8 +757,11 @@ def test_data_of_a_folder_that_lacks_a_text_is_refused(offline, tmp_path):
     with pytest.raises(Mistake, match=r"^--data must hold wiki1m_for_simcse.txt, got "):
         papers.run(short_study(), options)
     study = short_study()
-    study["training"]["corpus"] = "sts"  # the text of the scored sets
-    papers.check_data(study, [("simcse", 0)], tmp_path / "none")
+    study["methods"] |= {"mine": {"loss": "SimCSELoss", "corpus": "mine.txt"}, "sts": {"loss": "x", "corpus": "sts"}}
+    (tmp_path / "none" / "mine.txt").touch()
+    papers.check_data(study, [("mine", 0), ("sts", 0), ("base-cls", 0)], tmp_path / "none")
+    with pytest.raises(Mistake, match=r"^--data must hold wiki1m_for_simcse.txt, got "):
+        papers.check_data(study, [("mine", 0), ("simcse", 1)], tmp_path / "none")
 
 
 def test_a_mistake_ends_the_command_with_one_line(tmp_path):

@@ -181,3 +181,15 @@ def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
     PhraseMasking(RakePhrases(language="chinese")).dataset(chinese)
     PhraseMasking().dataset(["a red cat"] * 9 + ["dogs"])
     assert not caplog.messages
+
+
+def test_clauses_taken_for_words_are_warned_of(caplog):
+    chinese = ["今天天气很好，我们去图书馆看书。", "他喜欢机器学习，她喜欢语言学习。"]  # something is left of each
+    PhraseMasking().dataset(chinese)
+    [message] = caplog.messages
+    assert "Took 4 of 4 phrases of text without spaces for words of 7 characters on average" in message
+    assert "language='chinese'" in message
+    caplog.clear()
+    PhraseMasking(RakePhrases(language="chinese")).dataset(chinese)
+    PhraseMasking().dataset([*["the old man read a red book"] * 9, chinese[0]])  # a few are no reason
+    assert not caplog.messages

@@ -127,6 +127,16 @@ def test_chunks_of_wrong_settings(options, named):
         ChunkPhrases(tagger=list)("a \ud800")
 
 
+@pytest.mark.parametrize("sentence", ["He said \"go\" and measured 10'' today", "a \"red\" book, ``old'' today"])
+def test_quotation_marks_of_several_forms_in_one_sentence_do_not_stop_a_corpus(sentence):
+    """The tokenizer writes each " as `` or \'\', and another mark of that form may stand further on."""
+    extractor = ChunkPhrases(
+        kinds=["NP"], tagger=lambda tokens: [(token, "NN" if token.isalnum() else ".") for token in tokens]
+    )
+    words = " ".join(sentence[start:end] for start, end in sorted(extractor(sentence))).split()
+    assert words == [word.strip("\"`',") for word in sentence.split()]
+
+
 def test_the_order_of_chunks_is_drawn_from_the_seed():
     """As the paper draws a subtree at random; the same in every process."""
     parse = {"a b c d": nltk.Tree.fromstring("(S (NP a) (NP b) (NP c) (NP d))")}.__getitem__

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from nltk.corpus import LazyCorpusLoader, WordListCorpusReader
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from st_extras.text import EDA, RakePhrases, TfidfKeywords
+from st_extras.text import EDA, PhraseMasking, RakePhrases, TfidfKeywords
 from st_extras.text.corpus import is_blank
+from st_extras.text.keywords import keyword_spans
 from st_extras.text.words import (
     WORD,
     english_stop_words,
@@ -116,3 +117,28 @@ def test_the_longer_of_two_overlapping_words_stays_and_deleting_takes_the_spaces
     assert replace_spans("a red fox ran", [(2, 5)], "") == "a fox ran"
     assert replace_spans("red fox ran", [(0, 3), (8, 11)], "") == "fox"
     assert replace_spans(" a  fox", [], "") == " a  fox", "nothing to delete"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [["a", "cat"], [("a", 0, 1)], [(0, 1.0)], [(0, 1), (0, 5)], [(2, 5), (0, 1)], [(2, 9)], None, [("ca", "t")]],
+)
+@pytest.mark.parametrize("use", [lambda words: RakePhrases(words=words), lambda words: EDA(synonyms={}, words=words)])
+def test_a_word_finder_that_returns_no_spans_in_order_is_refused(found, use):
+    with pytest.raises(ValueError, match=r"^words must return the \(start, end\) spans of a sentence's words, left to"):
+        use(lambda text: found)("a cat")
+
+
+@pytest.mark.parametrize("found", [[("old man", 0.7)], [(9.0, "old man")], [(4.0, 7.0)], [{"word": "man"}]])
+def test_what_extractors_return_beside_words_and_spans_is_refused(found):
+    message = r" must return words or \(start, end\) spans, got .*such as scores\.$"
+    with pytest.raises(ValueError, match=f"^keywords{message}"):
+        keyword_spans("the old man", lambda text: found)
+    with pytest.raises(ValueError, match=f"^extractor{message}"):
+        PhraseMasking(lambda text: found)(["the old man"])
+
+
+def test_phrases_are_a_list():
+    for one in ("old man", None):  # the letters of a string are no phrases
+        with pytest.raises(ValueError, match=r"^extractor must return a list of phrases or \(start, end\) spans, got"):
+            PhraseMasking(lambda text, one=one: one)(["the old man"])

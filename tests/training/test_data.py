@@ -6,6 +6,7 @@ from datasets import Dataset, IterableDataset
 from st_extras.adaptation import adapt
 from st_extras.encoders.structure import check_known
 from st_extras.losses import SimCSELoss
+from st_extras.training import data as module
 from st_extras.training import train_encoder
 from st_extras.training.data import spaced_texts, training_dataset, warn_of_labels
 from tests.fixtures import SENTENCES
@@ -28,6 +29,23 @@ def test_sentences_become_one_column_and_empty_texts_are_refused_or_skipped_in_a
         list(training_dataset(Dataset.from_dict({"a": ["x", None]}).to_iterable_dataset()))
     with pytest.raises(ValueError, match=r"^data\[0\]\['label'\] must be a number, got None: leave the column out"):
         list(training_dataset(Dataset.from_dict({"a": ["x"], "label": [None]}).to_iterable_dataset()))
+
+
+@pytest.mark.parametrize("rows", [2, 3, 1000])
+def test_a_row_is_named_by_its_number_however_many_are_read_at_a_time(monkeypatch, rows):
+    monkeypatch.setattr(module, "_ROWS", rows)
+    texts = [*"abcdefg"]
+    for at in (0, 2, 3, 6):
+        some = [*texts[:at], " ", *texts[at + 1 :]]
+        with pytest.raises(ValueError, match=rf"^data\[{at}\] must"):
+            training_dataset(some)
+        with pytest.raises(ValueError, match=rf"^data\[{at}\]\['b'\] must"):
+            training_dataset(Dataset.from_dict({"a": texts, "b": some}))
+        labels = [None if row == at else row for row in range(7)]
+        with pytest.raises(ValueError, match=rf"^data\[{at}\]\['label'\] must"):
+            training_dataset(Dataset.from_dict({"a": texts, "label": labels}))
+    whole = Dataset.from_dict({"a": texts, "label": [*range(7)]})
+    assert training_dataset(whole) is whole
 
 
 def test_a_stream_without_a_row_is_refused():
@@ -59,7 +77,7 @@ def test_texts_that_the_tokenizer_does_not_know(encoder, tmp_path, caplog):
     with pytest.raises(ValueError, match=r"^texts must hold tokens"):
         adapt(encoder, lost, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    check_known(encoder, [*SENTENCES, *SENTENCES, lost[0]], "data")
+    check_known(encoder, [SENTENCES[0], *lost], "data")
     assert not caplog.messages
-    check_known(encoder, [*SENTENCES, *lost], "data")
-    assert "50% of the texts have only unknown tokens" in caplog.text
+    train_encoder(encoder, SimCSELoss, [*SENTENCES, *lost], tmp_path / "out", max_steps=1, show_progress_bar=False)
+    assert "This encoder hardly reads the texts" in caplog.text

@@ -29,6 +29,7 @@ OPTIONS: dict[str, Any] = {
     "save_total_limit": 3,
     "warmup_steps": 1,
     "weight_decay": 0.03,
+    "learning_rate_mapping": {".*LayerNorm.bias$": 9e-3},
 }
 """None of them is a default."""
 
@@ -80,7 +81,9 @@ def test_all_reach_the_trainer(encoder, tmp_path):
         "restore_callback_states_from_checkpoint": True,
     }
     assert of_trainer(found, expected) == expected
-    assert list(trainer.args.learning_rate_mapping.values()) == [7e-3]
+    (own, rate), *mine_too = trainer.args.learning_rate_mapping.items()
+    assert (rate, mine_too) == (7e-3, [(".*LayerNorm.bias$", 9e-3)])
+    assert own.startswith("^(")
     assert (trainer.model, trainer.loss, trainer.evaluator) == (encoder, made[0], evaluator)
     assert trainer.train_dataset["sentence"] == SENTENCES
     callbacks = {type(callback): callback for callback in trainer.callback_handler.callbacks}
