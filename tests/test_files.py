@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import time
+from array import array
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,9 @@ def test_errors_about_something_else_pass(path):
 def test_the_borders_of_texts_count_in_a_digest():
     assert digest(["ab", "c"]) == digest([b"ab", "c"]) != digest(["a", "bc"])
     assert len(digest([])) == 32
+    numbers = array("i", [1, 2, 3])
+    assert digest([memoryview(numbers)]) == digest([numbers.tobytes()])
+    assert digest(["a \ud800"]) not in (digest(["a "]), digest(["a ?"])), "a text that is not valid has one, too"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")

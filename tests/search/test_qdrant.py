@@ -97,6 +97,9 @@ def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkey
         (QdrantSearch.add, HybridSearch.add, changed),
         (QdrantSearch.add, HybridSearch.add, [{**DOCUMENTS[40], "year": 1900, "kind": "old"}]),
         (QdrantSearch.add, HybridSearch.add, [{"id": DOCUMENTS[41]["id"], "text": " "}, {"id": "new", "text": ""}]),
+        (QdrantSearch.add, HybridSearch.add, [{"id": "titled", "title": "An old river", "text": ""}]),
+        (QdrantSearch.add, HybridSearch.add, []),
+        (QdrantSearch.remove, HybridSearch.remove, []),
         (QdrantSearch.remove, HybridSearch.remove, [DOCUMENTS[i]["id"] for i in range(50, 60)] + ["none"]),
     ]
     for there, here, what in changes:

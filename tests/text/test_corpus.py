@@ -92,6 +92,13 @@ def test_what_holds_no_sentences_is_refused(source, message):
             list(iterate_sentences(source, **options))
 
 
+def test_a_frame_of_polars_is_refused_and_its_column_is_read():
+    frame = pytest.importorskip("polars").DataFrame({"sentence": ["one", "two"]})
+    with pytest.raises(ValueError, match=r"^sentences must .* got a DataFrame: give a column of it, as in frame\['sen"):
+        list(iterate_sentences(frame))
+    assert [*iterate_sentences(frame["sentence"])] == ["one", "two"]
+
+
 def test_blocks_are_cut_at_words_and_at_characters_of_scripts_without_spaces():
     cut = list(blocks_of_words(["a b  c\nd e", "one two", "我们喜欢ab苹果", " ", "a " * 11], 2))
     assert cut == ["a b", "c d", "e", "one two", "我们", "喜欢", "ab苹", "果", "", *["a a"] * 5, "a"]

@@ -69,6 +69,8 @@ def test_a_corpus_alone_makes_no_search_collection(tmp_path):
     assert [*texts_by_id(tmp_path)] == ["c1", "c2", "m1", "m2"]
     (tmp_path / "corpus.jsonl").rename(tmp_path / "queries.jsonl")
     assert [*texts_by_id(tmp_path)] == ["m1", "m2", "c1", "c2"], "nor queries without one"
+    write(tmp_path / "corpus.txt", "a text without an id")
+    assert find_search_folder(tmp_path) is None, "nor queries beside lines"
 
 
 def test_judgements_come_by_their_splits_in_the_order_of_names(tmp_path):

@@ -47,6 +47,8 @@ def test_equal_scores_keep_the_order_of_the_sentence():
     # 7/3 + 7/3 + 3 and 7/3 + 3 + 7/3: in floating point the second is the larger
     found = RakePhrases()("red sweet apple, red, sweet and red apple sweet")
     assert found == ["red sweet apple", "red apple sweet", "red", "sweet"]
+    found = RakePhrases().scores("zebra, apple, apple, apple tree")
+    assert found == [(pytest.approx(10 / 3), "apple tree"), (pytest.approx(4 / 3), "apple"), (1.0, "zebra")]
     assert RakePhrases()("İİ park, and a red cat") == ["İİ park", "red cat"], "a capital that grows when lowered"
 
 

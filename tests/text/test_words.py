@@ -4,6 +4,7 @@ import nltk
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nltk.corpus import LazyCorpusLoader, WordListCorpusReader
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from st_extras.text import EDA, PhraseMasking, RakePhrases, TfidfKeywords
@@ -79,6 +80,8 @@ def test_every_user_has_its_list():
 
 def test_stop_words_of_other_languages_are_read_from_nltk(tmp_path, monkeypatch):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    reader = LazyCorpusLoader("stopwords", WordListCorpusReader, r"\w+")
+    monkeypatch.setattr(nltk.corpus, "stopwords", reader)  # which keeps the folder that it finds first
     for language, words in {"english": "the\nof\n", "german": "und\nder\n", "dutch": "en\nde\n"}.items():
         write(tmp_path / "corpora/stopwords" / language, words)
     assert (phrase_stop_words("german"), phrase_stop_words("dutch")) == ({"und", "der"}, {"en", "de"})
