@@ -223,6 +223,12 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "compare_retrieval": {"baseline": "bm25", "language": "english", "index": "i"},
         "_write_ranks": {"file": "r.tsv"},
     },
+    "evaluate enc other --retrieval F --query-prompt Q --document-prompt D --baseline other --quiet": {
+        "compare_retrieval": {
+            "models": [(name, PROMPTED._replace(path=name)) for name in ("enc", "other")],
+            "baseline": "other",
+        },
+    },
     # documents stay whole
     "evaluate enc --retrieval F --passages 0 --quiet": {"compare_retrieval": {"passages": None}},
     "search enc text.csv cat --passages 0": {"HybridSearch": {"passages": None}},
