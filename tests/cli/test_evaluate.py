@@ -220,5 +220,7 @@ def test_what_will_take_long_is_said_first(run, places, tmp_path, make_encoder, 
     err = run(*words[:2], tmp_path / "other", *words[2:])[2]
     assert err.count("takes about 2 minutes; --index FILE keeps them, for one encoder alone.") == 2
     assert "takes about" not in run(*words, "--quiet")[2] + run(*words, "--index", "mine.parquet")[2]
-    seconds["value"] = 29.0
+    seconds["value"] = 30.0
+    assert "which takes about 1 minute; with --index FILE, once." in run(*words)[2]
+    seconds["value"] = 29.9
     assert "takes about" not in run(*words)[2]

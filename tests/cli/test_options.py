@@ -403,3 +403,14 @@ def test_the_queries_that_are_given_count_and_not_those_of_the_folder(run, calls
         calls.seen.clear()
         read = [given["sources"] for given in ran(run, calls, words).of("read_queries")]
         assert read in ([wanted], [[wanted]])
+
+
+@pytest.mark.parametrize(
+    "line", ["search enc beir --documents text.csv --documents faq", "adapt-search enc beir text.csv faq -o there"]
+)
+def test_the_queries_of_every_folder_are_read(run, calls, line):
+    for folder in ("beir", "faq"):
+        for name in ("corpus", "queries"):
+            write(Path(folder, f"{name}.jsonl"), '{"_id": "a", "text": "one"}\n')
+    (read,) = ran(run, calls, line).of("read_queries")
+    assert read["sources"] == [str(Path(folder, "queries.jsonl")) for folder in ("beir", "faq")]

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from st_extras.cli import search as command
 from st_extras.encoders import load_encoder
 from st_extras.search import Hit, HybridSearch
-from st_extras.text.documents import read_documents
+from st_extras.text.documents import Document, read_documents
 from tests.cli.conftest import shown
 from tests.fixtures import SENTENCES
 from tests.helpers import Recorder, write
@@ -205,6 +205,14 @@ def test_where_searches_among_documents_with_these_values(run, tmp_path):
         assert (code, expected in " ".join(shown(err))) == (2, True), err
     code, _, err = run("search", "ENC", write(tmp_path / "mine.txt", "a cat\n"), "a", "--where", "a=b")
     assert (code, "with a field, and there is none, got 'a=b'." in " ".join(shown(err))) == (2, True), err
+
+
+@pytest.mark.parametrize(("count", "more"), [(10, ""), (11, " and 1 others"), (1300, " and 1,290 others")])
+def test_of_many_values_ten_are_shown(capsys, count, more):
+    documents = [Document(f"{number}", "", "a cat", {"number": number}) for number in range(1000, 1000 + count)]
+    assert not any(map(command._among(["number=3"], documents), documents))
+    listed = ", ".join(f"'{number}'" for number in range(1000, 1010))
+    assert capsys.readouterr().err == f"--where number=3: no document has this value, but {listed}{more}.\n"
 
 
 def test_dates_are_written_as_in_conditions(run, tmp_path):
