@@ -234,7 +234,11 @@ def result(name: str, gain: float, reason: str | None = None, low: float | None 
         ([result("a", 0.3), result("b", 0.39), result("c", 0.2)], 0, "a was chosen: "),
         ([result("a", 0.29), result("b", 0.39), result("c", 0.2)], 1, "b was best."),
         ([result("a", 0.75), result("b", 1.0)], 0, "a was chosen: it has three quarters or more of the gain of b."),
-        ([result("a", 0.3), result("b", 0.9, FORGETS), result("c", 0.5, FORGETS)], 0, "a was best of what is accepted: b"),
+        (
+            [result("a", 0.3), result("b", 0.9, FORGETS), result("c", 0.5, FORGETS)],
+            0,
+            "a was best of what is accepted: b",
+        ),
         ([result("a", 0.3), result("b", 0.39, FORGETS)], 0, "a was best of what is accepted: b gains more and forgets"),
         ([result("a", 0.38, low=None), result("b", 0.39, low=None)], 1, "b was best."),
         ([], None, "no candidate was better than the base model."),

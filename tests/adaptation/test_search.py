@@ -137,7 +137,9 @@ def test_keep_index_is_refused_before_all_documents_are_encoded(still_encoder, t
     assert encoded == [100]
 
 
-@pytest.mark.parametrize(("length", "refused"), [(0.98, True), (0.995, False), (0, False), (1.005, False), (1.02, True)])
+@pytest.mark.parametrize(
+    ("length", "refused"), [(0.98, True), (0.995, False), (0, False), (1.005, False), (1.02, True)]
+)
 def test_documents_of_another_length_than_one_are_not_kept_for_dot_products(length, refused):
     rows = torch.eye(4).double()
     rows[2] *= length

@@ -134,7 +134,9 @@ def test_all_that_a_comparison_has_found_is_printed(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     marks = {name: {n: UnrelatedCosine(x + n / 1e4, x - 0.01, x + 0.2) for n in (100, 1000)} for name, x in COSINES}
     moved = {"b": MovedThreshold(0.8, 0.86, 413, 4950), "c": MovedThreshold(0.8, None, 0, 4950)}
-    scores = {name: LabelFreeScore(gain, gain - 0.1, gain + 0.2, 0.0, 0.0, 0.0) for name, gain in (("b", 0.3), ("c", -0.5))}
+    scores = {
+        name: LabelFreeScore(gain, gain - 0.1, gain + 0.2, 0.0, 0.0, 0.0) for name, gain in (("b", 0.3), ("c", -0.5))
+    }
     whole = TextComparison(1, 1_310, None, marks, moved, scores, None)
     evaluate._print_text(whole)
     table = [
