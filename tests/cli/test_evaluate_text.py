@@ -19,7 +19,6 @@ from tests.adaptation.texts import topical
 from tests.fixtures import build_encoder
 from tests.helpers import draw
 
-
 COSINES = (("a", 0.1), ("b", 0.2), ("c", -0.3))
 """Of three encoders."""
 

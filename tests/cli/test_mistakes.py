@@ -80,7 +80,7 @@ MISTAKES = {
     "train simcse ENC TEXT -o out --trainer patience=2": "patience .*--dev",
     "train simcse ENC TEXT -o out --trainer loss_learning_rate=1e-3": "loss_learning_rate needs a loss",
     "train simcse ENC TEXT -o out --set temperature=0": "temperature .*0",
-    "train simcse ENC TEXT -o out --set temperature=1 --set temperature=2": "--set must .* once, got 'temperature' twice",
+    "train simcse ENC TEXT -o out --set temperature=1 --set temperature=2": "--set must .* 'temperature' twice",
     "train simcse ENC TEXT -o out --steps -5": "Error: --steps, unless it is -1, must be ",
     "train simcse ENC TEXT -o out --max-length 100000": "Error: --max-length must be ",
     "train dclr ENC TEXT -o out --set complementary_model=./none": "'./none' could not be loaded",
