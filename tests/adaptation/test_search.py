@@ -4,6 +4,7 @@ import json
 import random
 import statistics
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,6 +135,16 @@ def test_keep_index_is_refused_before_all_documents_are_encoded(still_encoder, t
     with pytest.raises(ValueError, match=r"^keep_index must be False"):
         run(still_encoder, tmp_path / "out", keep_index=True)
     assert encoded == [100]
+
+
+@pytest.mark.parametrize(
+    ("length", "refused"), [(0.98, True), (0.995, False), (0, False), (1.005, False), (1.02, True)]
+)
+def test_documents_of_another_length_than_one_are_not_kept_for_dot_products(length, refused):
+    rows = torch.eye(4).double()
+    rows[2] *= length
+    with pytest.raises(ValueError, match=r"^keep_index must be False") if refused else nullcontext():
+        search._check_lengths(rows)
 
 
 # --- the transforms ---
@@ -474,9 +485,10 @@ def test_prompts_by_other_names_are_saved_by_the_usual_ones(make_encoder, tmp_pa
 
 
 def test_encoders_that_are_refused(still_encoder, tmp_path):
-    left = SentenceTransformer(modules=[Router({"left": list(still_encoder)}, default_route="left")], device="cpu")
-    with pytest.raises(ValueError, match=r"^model must have the routes"):
-        run(left, tmp_path / "out")
+    for name, missing in (("left", r"'document', 'query'"), ("query", "'document'"), ("document", "'query'")):
+        one = SentenceTransformer(modules=[Router({name: list(still_encoder)}, default_route=name)], device="cpu")
+        with pytest.raises(ValueError, match=rf"^model must have the routes .* got '{name}': no \[{missing}\]\.$"):
+            run(one, tmp_path / "out")
     for similarity, argument in (("manhattan", r"model\.similarity_fn_name"), ("dot", "keep_index")):
         still_encoder.similarity_fn_name = similarity
         with pytest.raises(ValueError, match=f"^{argument} must be"):

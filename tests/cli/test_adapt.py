@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -137,8 +138,10 @@ def test_all_that_an_adaptation_for_search_has_found_is_printed(run, inputs, mon
     Path("faq/corpus.csv").write_text("id,text\nd1,a cat\n")
     Path("faq/queries.csv").write_text("id,text\nq1,of the folder\n")
     Path("faq/qrels/test.txt").write_text("q1 0 d1 1\n")
-    words = ("TEXT", "faq", "-o", "out", "--whole-files", "--language", "german", "--query-prompt", "q: ")
-    lines = printed(run, monkeypatch, found, "adapt-search", "ENC", *words, *("--retrieval", "faq") * judged)
+    shutil.copytree("faq", "judged")
+    Path("more.txt").write_text("a dog\n")
+    words = ("TEXT", "faq", "more.txt", "-o", "out", "--whole-files", "--language", "german", "--query-prompt", "q: ")
+    lines = printed(run, monkeypatch, found, "adapt-search", "ENC", *words, *("--retrieval", "judged") * judged)
     rule = (
         "Rule: the first candidate that is not worse than the base model by more than one standard error is chosen. "
         "BM25 shows harm, not how much better a search is."
@@ -150,7 +153,7 @@ def test_all_that_an_adaptation_for_search_has_found_is_printed(run, inputs, mon
         "10% of the queries have another first document.",
         "Documents: 1,900 read, 1,500 different ones used (9 not, as they have no embedding); 40 queries.",
         f"Before and after, to read: {Path('out/searches.md')}. Whether it is better, your own judgements show:",
-        f"st-extras evaluate {inputs / 'encoder'} out --retrieval faq",
+        f"st-extras evaluate {inputs / 'encoder'} out --retrieval {'judged' if judged else 'faq'}",
         "Gain over the base model: precision",
         "candidate gain 95 % interval general seconds accepted",
         "base model",
@@ -158,8 +161,8 @@ def test_all_that_an_adaptation_for_search_has_found_is_printed(run, inputs, mon
         "strong +0.0500 +0.0300 to +0.0700 70.00 3 no: it loses too much",
         *[rule] * (not judged),
         "Hybrid search: score = cosine + 0.02 x BM25.",
-        f"st-extras search out {inputs / 'text.txt'} --language german --whole-files --documents faq "
-        '"your query" --bm25-weight 0.02',
+        f"st-extras search out {inputs / 'text.txt'} --language german --whole-files --documents faq --documents "
+        'more.txt "your query" --bm25-weight 0.02',
     ]
 
 

@@ -37,4 +37,5 @@ def test_files_to_try_the_commands_with(run):
     assert {path.name for path in Path("samples").iterdir()} == {"labels.tsv", "pairs.tsv", "search", "sentences.txt"}
     assert run("demo", "samples")[0] == 2
     assert "adapt demo 'my samples/sentences.txt' -o" in run("demo", "my samples")[1]
-    assert json.loads(run("demo", "others", "--json")[1])["files"][0] == str(Path("others/sentences.txt"))
+    files = json.loads(run("demo", "others", "--json")[1])["files"]
+    assert (files[0], {*map(Path, files)}) == (str(Path("others/sentences.txt")), {*Path("others").iterdir()})

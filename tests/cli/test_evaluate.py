@@ -26,7 +26,7 @@ def data(run):
     Path("labels.tsv").write_text("label\ttext\n" + "".join(rows))
     Path("faq/qrels").mkdir(parents=True)
     Path("faq/corpus.csv").write_text("id,text\n" + "".join(f"d{i},{text}\n" for i, text in enumerate(SENTENCES)))
-    Path("faq/queries.csv").write_text("id,text\na,the old cat\nb,a dog in rain\nc,soup\n")
+    Path("faq/queries.csv").write_text("id,text\na,the old cat\nb,a dog in rain\nc,soup\nd,not judged\n")
     Path("faq/qrels/dev.txt").write_text("a 0 d0 1\nb 0 d1 1\nb 0 d5 2\nc 0 d7 1\n")
 
 

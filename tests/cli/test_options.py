@@ -226,6 +226,12 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "compare_retrieval": {"baseline": "bm25", "language": "english", "index": "i"},
         "_write_ranks": {"file": "r.tsv"},
     },
+    "evaluate enc other --retrieval F --query-prompt Q --document-prompt D --baseline other --quiet": {
+        "compare_retrieval": {
+            "models": [(name, PROMPTED._replace(path=name)) for name in ("enc", "other")],
+            "baseline": "other",
+        },
+    },
     # documents stay whole
     "evaluate enc --retrieval F --passages 0 --quiet": {"compare_retrieval": {"passages": None}},
     "search enc text.csv cat --passages 0": {"HybridSearch": {"passages": None}},
@@ -418,3 +424,14 @@ def test_a_new_index_in_a_folder_that_may_not_be_written_to_is_refused_before_th
         check_index(tmp_path / "i.parquet")
     (tmp_path / "i.parquet").write_bytes(b"PAR1")
     check_index(tmp_path / "i.parquet")  # which may only be read
+
+
+@pytest.mark.parametrize(
+    "line", ["search enc beir --documents text.csv --documents faq", "adapt-search enc beir text.csv faq -o there"]
+)
+def test_the_queries_of_every_folder_are_read(run, calls, line):
+    for folder in ("beir", "faq"):
+        for name in ("corpus", "queries"):
+            write(Path(folder, f"{name}.jsonl"), '{"_id": "a", "text": "one"}\n')
+    (read,) = ran(run, calls, line).of("read_queries")
+    assert read["sources"] == [str(Path(folder, "queries.jsonl")) for folder in ("beir", "faq")]

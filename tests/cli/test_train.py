@@ -123,9 +123,11 @@ class MyLoss(torch.nn.Module):
 
 
 def test_the_card_names_the_files(run):
-    code, _, err = run("train", "simcse", "ENC", "TEXT", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet")
+    Path("more.txt").write_text("the rain\n")
+    words = ("TEXT", "more.txt", "-o", "out", "--steps", 1, "--batch-size", 4, "--quiet")
+    code, _, err = run("train", "simcse", "ENC", *words)
     assert code == 0, err
-    assert "on the text.txt dataset" in Path("out", "README.md").read_text(encoding="utf8")
+    assert "on the text.txt, more.txt dataset" in Path("out", "README.md").read_text(encoding="utf8")
 
 
 def test_a_loss_of_ones_own(run):
@@ -219,9 +221,11 @@ def test_the_traceback_is_shown_if_wanted(run, monkeypatch):
 
 def test_a_loss_without_a_result_names_what_was_done(run):
     Path("faulty.py").write_text(FAULTY)
-    words = ("train", "faulty:ReturnsNothing", "ENC", "TEXT", "-o", "out", "--trainer", "weight_decay=0.1", "--quiet")
-    code, _, err = run(*words)
-    said = "training with objective 'faulty:ReturnsNothing' and --trainer weight_decay=0.1 failed: "
+    options = ("--set", "error=KeyError", "--set", "made=true", "--trainer", "weight_decay=0.1")
+    options += ("--trainer", "warmup_steps=1")
+    code, _, err = run("train", "faulty:ReturnsNothing", "ENC", "TEXT", "-o", "out", *options, "--quiet")
+    given = " and ".join(map(" ".join, zip(options[::2], options[1::2], strict=True)))
+    said = f"training with objective 'faulty:ReturnsNothing' and {given} failed: "
     assert (code, said in shown(err)[-1]) == (1, True), err
 
 

@@ -170,7 +170,9 @@ def test_a_folder_of_others_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_what_others_put_there_stays_and_is_named(tmp_path, caplog, fails):
-    folder, ours = tmp_path / "out.checkpoints", ("eval/pairs_results.csv", "runs/a/events.out.tfevents.1")
+    folder, runs = tmp_path / "out.checkpoints", ("runs", "runs/a", "runs/a/b", "runs/c")
+    ours = [f"{run}/events.out.tfevents.1" for run in runs]
+    ours += ["eval/pairs_results.csv", "eval/other_results.csv", "checkpoint-20/half"]
     others = ["eval/mine.txt", "checkpoint-new/a", "runs/b", "notes.txt"]
     try:
         with keep_checkpoints(folder, {}, resume=False):

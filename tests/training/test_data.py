@@ -1,7 +1,7 @@
 """The text of a training; tests/training/test_run.py tests what is refused."""
 
 import pytest
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, Features, IterableDataset, Value
 
 from st_extras.adaptation import adapt
 from st_extras.encoders.structure import check_known
@@ -29,6 +29,9 @@ def test_sentences_become_one_column_and_empty_texts_are_refused_or_skipped_in_a
         list(training_dataset(Dataset.from_dict({"a": ["x", None]}).to_iterable_dataset()))
     with pytest.raises(ValueError, match=r"^data\[0\]\['label'\] must be a number, got None: leave the column out"):
         list(training_dataset(Dataset.from_dict({"a": ["x"], "label": [None]}).to_iterable_dataset()))
+    labels = Dataset.from_dict({"a": ["x", "y"], "label": [1, None]}).to_iterable_dataset()
+    with pytest.raises(ValueError, match=r"^data\[1\]\['label'\] must be a number, got None: leave the column out"):
+        list(training_dataset(labels))
 
 
 @pytest.mark.parametrize("rows", [2, 3, 1000])
@@ -53,10 +56,35 @@ def test_a_stream_without_a_row_is_refused():
         training_dataset(IterableDataset.from_generator(lambda: iter(())))
 
 
+def test_columns_of_long_strings_are_texts():
+    features = Features({"label": Value("int64"), "a": Value("large_string"), "b": Value("string")})
+    data = Dataset.from_dict({"label": [1, 2], "a": ["x", "y"], "b": ["z", "w"]}, features=features)
+    assert training_dataset(data) is data
+    assert spaced_texts(data) == ["x", "y"]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(4, [0, 1, 2, 3]), (5, [0, 2, 4]), (8, [0, 2, 4, 6]), (9, [0, 3, 6])])
+def test_a_sample_is_spaced_over_the_rows_and_the_beginning_of_a_stream(monkeypatch, count, kept):
+    """Of the first column of texts, without what the user's transform makes of it."""
+    monkeypatch.setattr(module, "_SAMPLED", 4)
+    monkeypatch.setattr(module, "_STREAMED", 3)
+    texts = [f"text {number}" for number in range(count)]
+    data = Dataset.from_dict({"score": [0.5] * count, "b": texts, "a": texts[::-1]})
+    assert spaced_texts(data) == [texts[at] for at in kept]
+    assert spaced_texts(data.with_transform(lambda rows: pytest.fail("called"))) == [texts[at] for at in kept]
+    assert spaced_texts(data.to_iterable_dataset()) == texts[:3]
+
+
 @pytest.mark.parametrize(
     ("texts", "warned"),
     [
         (["sports news", "politics"] * 8, True),
+        (["sports news", "new politics"] * 4, True),
+        (["sports news", "new politics"] * 3 + ["sports news"], False),
+        ([f"{'sports news' if number < 4 else 'a b'} {number % 4}" for number in range(8)] * 2, True),
+        ([f"sports news {number % 5}" for number in range(8)], False),
+        ([f"label{number}" if number < 4 else f"sports news {number}" for number in range(8)], False),
+        ([f"label{number}" if number < 5 else f"sports news {number}" for number in range(8)], True),
         ([f"label{number}" for number in range(16)], True),
         ([f"{number} {number}" for number in range(16)], True),
         ([f"\u4eca\u5929\u5929\u6c14{number}" for number in range(16)], False),

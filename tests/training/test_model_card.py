@@ -12,7 +12,7 @@ from st_extras.encoders import load_encoder
 from st_extras.losses import SimCSELoss
 from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.training import train_encoder
-from st_extras.training.model_card import name_base_model
+from st_extras.training.model_card import TrainedCard, name_base_model
 from tests.fixtures import build_encoder
 
 PAIRS = [column[:40] for column in graded_pairs()]
@@ -54,6 +54,23 @@ def test_what_the_user_put_on_the_card_stays(folder, tmp_path):
     assert card.data.license == "cc0-1.0"
     assert card.data.to_dict()["widget"] == [{"source_sentence": "mine", "sentences": ["held out"]}]
     assert "on the my_sentences.txt dataset" in card.content
+
+
+@pytest.mark.parametrize(("named", "base"), [("[some/bert, other/bert]", "some/bert"), ("[]", None), ("''", None)])
+def test_of_several_base_models_the_first_is_named(folder, named, base):
+    (folder / "README.md").write_text(f"---\nbase_model: {named}\nlicense: mit\n---\n# x\n")
+    model = load_encoder(folder)
+    name_base_model(model)
+    assert (model.model_card_data.base_model, model.model_card_data.license) == (base, "mit")
+
+
+def test_no_data_set_shows_its_sentences(encoder):
+    trained_card = TrainedCard(encoder, SimCSELoss(encoder), None)
+    sizes = [{"name": name, "size": 3} for name in "ab"]
+    shown = dict.fromkeys(("examples", "examples_table", "_example_columns"), "a private sentence")
+    encoder.model_card_data.train_datasets = [one | shown for one in sizes]
+    trained_card.leave_out_sentences()
+    assert encoder.model_card_data.train_datasets == sizes
 
 
 @pytest.mark.parametrize("rate", [1e-2, 1e-30])
