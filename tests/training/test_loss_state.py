@@ -97,7 +97,7 @@ def test_a_checkpoint_is_listed_when_all_of_it_is_on_the_disk(encoder, tmp_path,
 
 @pytest.fixture
 def two(encoder, tmp_path):
-    """A callback of two losses, each with a head and noise; what its events are called with; the checkpoint's folder."""
+    """A callback of two losses, each with a head and noise; what its events are called with; its folder."""
     losses: Any = {name: DCLRLoss(encoder, projection=True) for name in "ab"}
     trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=losses)
     event = (trainer.args, trainer.state, trainer.control)
