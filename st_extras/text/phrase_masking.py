@@ -176,8 +176,12 @@ class PhraseMasking:
 
     def _mask_augmented(self, sentence: str) -> list[MaskedRow]:
         """Return the rows of the augmented sentence, or of the sentence itself if augmentation left no phrase."""
-        if self.augmentation is not None and (rows := self._mask(self.augmentation(sentence))):
-            return rows
+        if self.augmentation is not None:
+            changed = self.augmentation(sentence)
+            if not isinstance(changed, str):
+                raise ValueError(f"augmentation must return the changed sentence, got {shown(changed)}.")
+            if rows := self._mask(changed):
+                return rows
         return self._mask(sentence)
 
     def _mask(self, sentence: str) -> list[MaskedRow]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from st_extras.checks import check_count, check_seed, check_strings
+from st_extras.checks import check_count, check_seed, check_strings, shown
 from st_extras.text.corpus import check_sentence
 from st_extras.text.words import Span, WordFinder, jieba_spans, phrase_stop_words, split_at_words, word_spans
 
@@ -199,7 +199,16 @@ class ChunkPhrases:
         from nltk.tokenize import TreebankWordTokenizer
 
         tokens = TreebankWordTokenizer().tokenize(sentence)
-        return _chunker(self.grammar).parse(Tree("S", self._tag(tokens))) if tokens else Tree("S", [])
+        if not tokens:
+            return Tree("S", [])
+        found = self._tag(tokens)
+        tagged = [*found] if isinstance(found, Iterable) else []
+        if len(tagged) != len(tokens) or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in tagged):
+            raise ValueError(
+                f"tagger must return (token, tag) for each of the {len(tokens)} tokens, got {shown(found)} for "
+                f"{shown(tokens)}."
+            )
+        return _chunker(self.grammar).parse(Tree("S", tagged))
 
 
 @lru_cache(maxsize=8)

@@ -170,7 +170,7 @@ class EncoderTrainer(SentenceTransformerTrainer):
             load(checkpoint)
             self.best_is_lost = False
 
-        self._load_from_checkpoint = load_or_note  # type: ignore[method-assign]
+        self._load_from_checkpoint = load_or_note  # type: ignore[method-assign, assignment]
         try:
             super()._load_best_model()
         finally:
@@ -266,7 +266,10 @@ def _has_ended(state: TrainerState, patience: int | None) -> bool:
     if patience is None:
         return state.global_step >= state.max_steps
     saved: Any = state.stateful_callbacks  # as in the trainer's file: the state of each, by the name of its class
-    without_improvement = saved["EarlyStoppingCallback"]["attributes"]["early_stopping_patience_counter"]
+    stopping = saved["EarlyStoppingCallback"]
+    if isinstance(stopping, list):  # one of the caller's before that of run_trainer
+        stopping = stopping[-1]
+    without_improvement = stopping["attributes"]["early_stopping_patience_counter"]
     return bool(state.global_step >= state.max_steps or without_improvement >= patience)
 
 

@@ -1,5 +1,6 @@
 """Baselines that train nothing, as plain loops; losses by others: the rows that they get, and what they train."""
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,39 @@ def test_the_complementary_encoder_is_the_one_of_its_method(encoder, tmp_path, m
         assert (made.keys(), made["threshold"]) == ({"threshold", "complementary_table"}, 0.5)
         torch.testing.assert_close(made["complementary_table"].embeddings, table.embeddings)
     assert method["options"] == {"threshold": 0.5}, "the study's own settings stay"
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_decoder_of_tsdae_starts_from_the_encoders_own_weights(encoder, tied):
+    """Whatever it was loaded from, whose name stays."""
+    transformer = encoder.transformers_model
+    name = transformer.config._name_or_path
+    with torch.no_grad():
+        transformer.get_input_embeddings().weight.mul_(3)
+    options = {} if tied else {"tie_encoder_decoder": False}
+    loss: Any = building.denoising_loss(encoder, **options)
+    own = transformer.get_input_embeddings().weight
+    decoders = loss.decoder.get_input_embeddings().weight
+    torch.testing.assert_close(decoders, own)
+    assert (decoders.data_ptr() == own.data_ptr()) == tied
+    assert encoder.transformers_model.config._name_or_path == name
+
+
+def test_making_a_loss_or_its_rows_leaves_the_settings_of_the_study(encoder, tmp_path):
+    method = {
+        "loss": "SLTFAILoss", "frequencies": building.COUNTED, "options": {"mask_ratio": 0.3}, "batch_size": 4,
+        "warmup_epochs": 1.0, "base": {"loss": "SimCSELoss", "options": {"temperature": 0.1}},
+        "masking": {"top_k": 1, "synonym_ratio": 0.0}, "rows": {},
+    }  # fmt: skip
+    before = copy.deepcopy(method)
+    loss: Any = building.make_loss(encoder, method, SENTENCES, {}, tmp_path)
+    building.training_rows(encoder, method, SENTENCES, 0)
+    assert method == before
+    assert loss.warmup_steps == 2
+    build_encoder(tmp_path / "encoder")
+    settings = {"path": str(tmp_path / "encoder"), "pooling": "cls"}
+    building.starting_encoder(settings)
+    assert settings.keys() == {"path", "pooling"}
 
 
 def test_damaged_rows_keep_some_of_the_words_in_order():

@@ -3,6 +3,7 @@
 Only files stand in for the hub; the study takes the same way as with a network.
 """
 
+import copy
 import io
 import json
 import math
@@ -20,6 +21,7 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from benchmarks import __main__ as entrance
 from benchmarks import building, hub, papers, training
@@ -29,7 +31,7 @@ from benchmarks.studies import Mistake, Options, named_study
 from st_extras.evaluation import SEVEN_STS, load_sts
 from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.text import PhraseMasking
-from tests.fixtures import build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 from tests.helpers import run_in_two_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -680,6 +682,72 @@ def test_what_was_planned_is_run_on_the_data_that_is_there(offline, tmp_path, mo
     papers.run(study, replace(options, only_plan=True, encoder=study["encoder"]["path"]))
     assert made == []
     assert planned[4:6] == planned[:2], "the study's own encoder by its name is no other one"
+
+
+def test_each_guide_of_a_cell_that_is_left_is_downloaded_once(tmp_path, monkeypatch):
+    study = short_study()
+    for name, path in {
+        "dclr": "b/guide",
+        "dclr-script": "a/guide",
+        "dclr-no-noise": "b/guide",
+        "dclr-random-noise": "c",
+    }.items():
+        study["methods"][name]["guide"] = {"path": path}
+    for seed in (0, 1):
+        append("papers", f"dclr-random-noise-{seed}", {"encoder": study["encoder"]}, root=tmp_path / "results")
+    asked, planned = [], []
+    monkeypatch.setattr(hub, "check_encoder", lambda *given: asked.append(given) or [given[0]])
+    monkeypatch.setattr(papers, "print_plan", lambda study, cells, downloads, folder: planned.extend(downloads))
+    methods = ["simcse", "dclr", "dclr-script", "dclr-no-noise", "dclr-random-noise"]
+    (tmp_path / "work" / "papers-data").mkdir(parents=True)
+    (tmp_path / "work" / "papers-data" / "complete").touch()
+    papers.run(study, options_in(tmp_path, only_plan=True, methods=methods))
+    assert asked == [(BERT,), ("a/guide", "guide"), ("b/guide", "guide")]
+    assert planned == [BERT, "a/guide", "b/guide"]
+
+
+def test_a_study_with_mini_batches_is_another_one_and_the_first_stays():
+    study: dict[str, Any] = {"training": {}, "methods": {
+        "bare": {"loss": "SimCSELoss"}, "given": {"loss": "DCLRLoss", "options": {"threshold": 0.5}},
+        "base": {}, "whole": {"loss": "PaSeRLoss"},
+    }}  # fmt: skip
+    before = copy.deepcopy(study)
+    found = papers.for_device(study, 1)["methods"]
+    assert study == before
+    assert found == before["methods"] | {
+        "bare": {"loss": "SimCSELoss", "options": {"mini_batch_size": 1}},
+        "given": {"loss": "DCLRLoss", "options": {"threshold": 0.5, "mini_batch_size": 1}},
+    }
+
+
+def test_an_encoder_of_random_weights_has_the_shape_the_head_and_the_tokenizer_of_the_study(tmp_path):
+    for name, with_head in (("bare", False), ("head", True)):
+        write_encoder(tmp_path / name, with_head=with_head)
+        with papers.random_encoder(str(tmp_path / name)) as folder:
+            files = [load_file(Path(one) / "model.safetensors") for one in (folder, tmp_path / name)]
+            shapes, expected = ({key: value.shape for key, value in file.items()} for file in files)
+            assert shapes == expected
+            assert any(not torch.equal(value, files[1][key]) for key, value in files[0].items())
+            texts = [SENTENCES[0], SENTENCES[3]]
+            ids = [AutoTokenizer.from_pretrained(one)(texts)["input_ids"] for one in (folder, tmp_path / name)]
+            assert ids[0] == ids[1]
+        assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_timed_step_has_the_share_of_a_process(tiny_folder, monkeypatch, processes):
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    monkeypatch.setattr(papers, "PATIENCE", 0.0)
+    sizes: list[int] = []
+    to_device = papers.batch_to_device
+
+    def watched(features: Any, device: Any) -> Any:
+        sizes.append(len(features["input_ids"]))
+        return to_device(features, device)
+
+    monkeypatch.setattr(papers, "batch_to_device", watched)
+    papers.timed_step({"path": str(tiny_folder)}, {"loss": "SimCSELoss", "batch_size": 6, "bf16": False})
+    assert sizes == [6 // processes] * 2
 
 
 def test_of_processes_that_train_together_the_first_prints_the_plan(tmp_path, monkeypatch, capsys):

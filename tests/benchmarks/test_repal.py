@@ -1,10 +1,12 @@
 """RepAL's study: its arithmetic on vectors is what the modules do after an encoder, and each record says of what."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 
 from benchmarks import repal
@@ -86,6 +88,37 @@ def test_after_a_training_each_variant_has_the_vectors_of_its_way(encoder):
         assert after[name] == repal.run_variant(DEV, [TEST], look_up, None, repal.VARIANTS[name])
     weights = {name: (one["lambda_1"], one["lambda_2"]) for name, one in after.items()}
     assert (weights["plain"], weights[names[-1]]) == ((0.0, 0.0), (0.3, 0.0))
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_after_a_training_texts_are_encoded_in_its_precision(encoder, monkeypatch, bf16):
+    seen: list[bool] = []
+    encoder[0].register_forward_pre_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
+    few = [STSDataset(name, SENTENCES[:3], OTHERS[:3], GOLDS[:3], ["x"] * 3) for name in ("dev", "test")]
+    repal.run_after(encoder, few[0], few[1:], ["plain"], bf16=bf16)
+    assert {*seen} == {bf16}
+    del seen[:]
+    monkeypatch.setattr(repal, "load_encoder", lambda **_: encoder)
+    monkeypatch.setattr(repal, "load_sts", lambda name, data: few[0])
+    study = {"variants": ["plain"], "general_corpus": "", "general_sentences": 0, "bf16": bf16}
+    assert repal.score({}, study, Path())["bf16"] is bf16
+    assert {*seen} == {bf16}
+
+
+@pytest.mark.parametrize("at_edge", [True, False])
+def test_the_weights_that_were_found_are_recorded_and_used(encoder, monkeypatch, at_edge):
+    look_up = repal.encode(encoder, repal.texts_of([DEV, TEST]), 8)
+    given: list[Any] = []
+
+    def search_lambdas(*arguments: Any) -> Any:
+        given.extend(arguments[-3:])
+        return SimpleNamespace(lambda_1=0.4, lambda_2=3.0, at_edge=at_edge)
+
+    monkeypatch.setattr(repal, "search_lambdas", search_lambdas)
+    found = repal.run_variant(DEV, [TEST], look_up, None, repal.Variant(None, (0.0, 0.4), (0.0, 3.0)))
+    fixed = repal.run_variant(DEV, [TEST], look_up, None, repal.Variant(None, (0.4,), (3.0,)))
+    assert found == fixed | {"at_edge": at_edge}
+    assert given == [DEV.scores, (0.0, 0.4), (0.0, 3.0)]
 
 
 def test_a_record_has_both_fits_of_each_variant(encoder, tmp_path, monkeypatch):

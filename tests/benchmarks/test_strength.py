@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 
 from benchmarks import domains, strength
 from benchmarks.records import records
@@ -26,8 +28,10 @@ NAMES = dict(zip(tables.STRENGTHS, CANDIDATES, strict=True))
 
 
 def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(strength, "encoder", lambda name: encoder)
+    normalized = SentenceTransformer(modules=[*encoder, Normalize()], device="cpu")
+    monkeypatch.setattr(strength, "encoder", lambda name: normalized)
     part = strength.sampled(domain, SETTINGS)
+    assert len(strength.sampled(domain, SETTINGS | {"scored": 999}).test) == len(domain.test)
     assert (len(part.train), len(part.test), len(part.labels)) == (240, 50, 50)
     assert all(
         domain.labels[domain.test.index(text)] == label for text, label in zip(part.test, part.labels, strict=True)
@@ -40,6 +44,11 @@ def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp
     base = strength.encoded(encoder, drawn)
     candidates = compute_candidates(drawn, base, folds=2, seed=42)
     comparison = LabelFreeComparison(drawn, base, folds=2, seed=42)
+    unit = torch.nn.functional.normalize(base)
+    cosines = (unit @ unit.T)[~torch.eye(len(unit), dtype=torch.bool)]
+    assert record["mean_cosine"] == pytest.approx(float(cosines.mean()), abs=1e-3)
+    first = strength.label_figures(strength.encoded(encoder, part.test), part.labels)
+    assert {key: record["rows"]["start"][key] for key in first} == pytest.approx(first, abs=0.01)
     for name, candidate in NAMES.items():
         after = candidates[candidate.name].transform.apply(strength.encoded(encoder, part.test))
         expected = strength.label_figures(after, part.labels)["mean"]
@@ -51,6 +60,7 @@ def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp
     monkeypatch.setattr(strength, "encoder", None)  # all embeddings are in the cache now
     assert strength.score("tiny", part, 210, 3, options) == record
     assert strength.score("tiny", part, 210, 4, options) != record
+    assert strength.score("tiny", part, 999, 3, options)["fitted"] == 240, "all that there are"
     with pytest.raises(ValueError, match="must hold 49 embeddings, got 50"):
         strength.score("tiny", strength.sampled(domain, SETTINGS | {"scored": 49}), 210, 3, options)
 
@@ -121,7 +131,7 @@ def test_an_encoder_is_damaged_by_pairs_of_a_label(encoder):
     batches = strength.pair_batches(*known, random.Random(0), size=16)
     pairs = [pair for _ in range(8) for pair in next(batches)]
     assert all(one != two and labels[one] == labels[two] for one, two in pairs)
-    assert len({text for pair in pairs[:80] for text in pair}) == 160
+    assert len({text for pair in pairs[:80] for text in pair}) == 160, "each pass has every pair, its last batch too"
     before = torch.cat([p.detach().clone().flatten() for p in encoder.parameters()])
     assert strength.damage(encoder, *known, border=101.0) == 5
     assert not torch.equal(before, torch.cat([p.detach().flatten() for p in encoder.parameters()]))

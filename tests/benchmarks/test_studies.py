@@ -112,6 +112,23 @@ def test_a_study_builds_on_another(tmp_path):
     }
 
 
+def test_a_study_builds_on_one_that_builds_on_another(tmp_path):
+    for name, text in {
+        "a": "seeds = 1\n[training]\nsteps = 4\nrate = 1\n[training.pairs]\nothers = 2",
+        "b": "seeds = 2\n[training]\nrate = 2\n[encoder]\nlayers = 3",
+        "c": "[training]\nsize = 3\n[encoder]\npath = 'p'",
+    }.items():
+        base = {"a": "", "b": 'base = "a.toml"\n', "c": 'base = "b.toml"\n'}[name]
+        (tmp_path / f"{name}.toml").write_text(base + text)
+    assert studies.load_study(tmp_path / "c.toml") == {
+        "name": "c",
+        "kind": "training",
+        "seeds": 2,
+        "training": {"steps": 4, "rate": 2, "size": 3, "pairs": {"others": 2}},
+        "encoder": {"layers": 3, "path": "p"},
+    }
+
+
 def test_the_entrance_hands_a_study_and_the_options_on(tmp_path, monkeypatch):
     handed: list[tuple[str, Options]] = []
     monkeypatch.setattr("benchmarks.word_baselines.run", lambda study, options: handed.append((study["name"], options)))

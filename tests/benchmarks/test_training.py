@@ -29,7 +29,7 @@ STUDY: dict[str, Any] = {
     "methods": {
         "after": {"complementary": "guide"},
         "over": {"base": {"complementary": "guide"}},
-        "first": {},
+        "first": {"loss": "SimCSELoss", "options": {"mini_batch_size": 8}},
         "guide": {},
     },
 }
@@ -101,6 +101,35 @@ def test_the_base_model_is_scored_first_unless_the_study_tests_nothing(options, 
     assert [one["run"] for one in records("study", root=options.root)] == ["first-0", "start-0"]
 
 
+def test_the_time_left_is_by_what_each_method_is_expected_to_take(options, ran, monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(training.time, "perf_counter", lambda: now[0])
+    run_cell = training.run_cell
+
+    def timed(study: dict[str, Any], name: str, *given: Any) -> Any:
+        now[0] += {"first": 60.0, "guide": 600.0}[name]
+        return run_cell(study, name, *given)
+
+    monkeypatch.setattr(training, "run_cell", timed)
+    part = replace(options, methods=["first", "guide"], seeds=[0])
+    training.run_cells(STUDY, part, {"first": 1.0, "guide": 10.0})
+    training.run_cells(STUDY, replace(part, seeds=[1]))
+    lines = [line for line in capsys.readouterr().out.splitlines() if " of 2: " in line]
+    of_first, of_guide = [[f"1 of 2: first, seed {seed}", f"2 of 2: guide, seed {seed}, "] for seed in (0, 1)]
+    assert lines == [of_first[0], f"{of_first[1]}10 min left", of_guide[0], f"{of_guide[1]}1 min left"]
+
+
+def test_a_cell_is_free_for_another_process_as_soon_as_it_ended(tmp_path):
+    for _ in range(2):
+        with training.only_process(tmp_path / "a.lock") as is_free:
+            assert is_free
+            with (
+                training.only_process(tmp_path / "a.lock") as again,
+                training.only_process(tmp_path / "b.lock") as other,
+            ):
+                assert (again, other) == (False, True)
+
+
 def test_processes_share_a_study(options, ran, capsys):
     (options.work / "study").mkdir(parents=True)
     some = replace(options, methods=["first", "guide"], seeds=[0])
@@ -135,11 +164,12 @@ def test_a_cell_that_fails_is_recorded_and_the_others_run(options, ran, monkeypa
 
     def failing(study: dict[str, Any], name: str, seed: int, data: Path, work: Path) -> Any:
         if name == "first":
-            raise ZeroDivisionError(f"of\nnothing, {seed}")
+            raise [ZeroDivisionError("of\nnothing"), MemoryError()][seed]
         return run_cell(study, name, seed, data, work)
 
     monkeypatch.setattr(training, "run_cell", failing)
-    reasons = [f"first, seed {seed}: ZeroDivisionError: of nothing, {seed}" for seed in (0, 1)]
+    out_of_memory = "out of memory: --mini-batch-size 4 needs less, for the same gradients"
+    reasons = ["first, seed 0: ZeroDivisionError: of nothing", f"first, seed 1: {out_of_memory}"]
     for attempt in (1, 2):
         with pytest.raises(SystemExit) as ended:
             training.run(STUDY, replace(options, methods=["first", "guide"]))
@@ -149,7 +179,7 @@ def test_a_cell_that_fails_is_recorded_and_the_others_run(options, ran, monkeypa
         runs = [f"first-{seed}-failed-{number}" for seed in (0, 1) for number in range(1, attempt + 1)]
         assert [one["run"] for one in failed] == runs
     about = {"study": "study", "encoder": STUDY["encoder"], "method": "first", "seed": 1}
-    assert failed[-1].items() >= {**about, "failed": "ZeroDivisionError: of nothing, 1"}.items()
+    assert failed[-1].items() >= {**about, "failed": out_of_memory}.items()
     assert failed[0].keys() >= {"versions", "revision", "machine"}
     assert ran == ["guide-0", "guide-1"], "the second time only what failed"
     lines = capsys.readouterr().out.splitlines()
@@ -377,6 +407,25 @@ def test_the_scores_of_a_record_are_those_of_its_sets(tiny_folder, tmp_path):
     assert found["without_dev"] == pytest.approx(without, abs=1e-6)
     assert without["half"] != pytest.approx(found["scores"]["half"])
     assert "without_dev" not in training.scores_of(model, {}, half, [dev, new], [])
+
+
+@pytest.mark.parametrize(
+    ("method", "is_used"),
+    [({"pairs": {}, "bf16": True}, True), ({"pairs": {}, "bf16": False}, False), ({"bf16": True}, False)],
+)
+def test_some_pairs_are_scored_in_bfloat16_if_the_study_says_so(monkeypatch, method, is_used):
+    seen: list[bool] = []
+
+    class Evaluator(training.STSEvaluator):
+        def similarities(self, model: Any) -> Any:
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return [np.arange(3.0)] * 2
+
+    monkeypatch.setattr(training, "STSEvaluator", Evaluator)
+    dev, test = (STSDataset(name, ["a", "b", "c"], [*name * 3], [1.0, 2.0, 3.0], ["x"] * 3) for name in "de")
+    model: Any = SimpleNamespace(device=torch.device("cpu"))
+    training.scores_of(model, method, dev, [test], [])
+    assert seen == [is_used]
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

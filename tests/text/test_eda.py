@@ -106,3 +106,10 @@ def test_any_text_passes_and_the_seed_decides(text, seed):
 def test_wrong_arguments(options, sentence, named):
     with pytest.raises(ValueError, match=rf"^{named}"):
         EDA(**{"synonyms": {}, **options})(sentence)
+
+
+@pytest.mark.parametrize("synonyms", [{"aged", "ancient"}, [3]])
+def test_synonyms_that_are_no_list_of_strings_are_refused(synonyms):
+    """The order of a set differs between processes."""
+    with pytest.raises(ValueError, match=r"^synonyms must hold a list of strings for each word, got .* for 'old'"):
+        EDA(synonyms={"old": synonyms})("the old man")

@@ -194,3 +194,9 @@ def test_clauses_taken_for_words_are_warned_of(caplog):
     PhraseMasking(RakePhrases(language="chinese")).dataset(chinese)
     PhraseMasking().dataset([*["the old man read a red book"] * 9, chinese[0]])  # a few are no reason
     assert not caplog.messages
+
+
+def test_an_augmentation_that_returns_no_sentence_is_refused():
+    for changed in (None, ["a red cat"]):
+        with pytest.raises(ValueError, match=r"^augmentation must return the changed sentence, got"):
+            PhraseMasking(augmentation=lambda sentence, changed=changed: changed)(["a red cat"])

@@ -137,6 +137,12 @@ def test_quotation_marks_of_several_forms_in_one_sentence_do_not_stop_a_corpus(s
     assert words == [word.strip("\"`',") for word in sentence.split()]
 
 
+@pytest.mark.parametrize("tags", [None, ["DT", "JJ", "NN"], [("the", "DT"), ("old", "JJ")], "DT JJ NN"])
+def test_a_tagger_that_returns_no_tag_for_each_token_is_refused(tags):
+    with pytest.raises(ValueError, match=r"^tagger must return \(token, tag\) for each of the 3 tokens, got"):
+        ChunkPhrases(tagger=lambda tokens: tags)("the old man")
+
+
 def test_the_order_of_chunks_is_drawn_from_the_seed():
     """As the paper draws a subtree at random; the same in every process."""
     parse = {"a b c d": nltk.Tree.fromstring("(S (NP a) (NP b) (NP c) (NP d))")}.__getitem__

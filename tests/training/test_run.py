@@ -27,6 +27,7 @@ from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training.checkpoints import RECORD
 from st_extras.training.run import TrainingRun, train_encoder
 from st_extras.training.settings import TrainingSettings, training_record
+from st_extras.training.trainer import _has_ended
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -543,3 +544,11 @@ def test_equal_views_stop_a_training_that_nothing_else_teaches(make_encoder, tmp
     with pytest.raises(ValueError, match=r"^SimCSELoss must get two different views"):
         short_training(make_encoder(dropout=0.0), tmp_path / "out", loss, max_steps=2)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("counters", "ended"), [([1], False), ([2], True), ([9, 1], False), ([0, 2], True)])
+def test_patience_counts_in_a_resumed_training_also_beside_a_callback_of_the_callers(counters, ended):
+    saved = [{"attributes": {"early_stopping_patience_counter": count}} for count in counters]
+    of_class: Any = {"EarlyStoppingCallback": saved if len(saved) > 1 else saved[0]}
+    state = TrainerState(global_step=3, max_steps=6, stateful_callbacks=of_class)
+    assert _has_ended(state, patience=2) is ended
