@@ -356,6 +356,17 @@ def test_the_passage_of_a_hit_is_its_best(still_encoder):
         assert len(hits) == 6
 
 
+def test_of_equal_passages_the_first_is_shown(still_encoder):
+    text = " ".join(["the old cat sat over there"] * 6)
+    search = HybridSearch(still_encoder, [text], bm25_weight=0, passages=8)
+    places: dict[str, list[tuple[int, int]]] = {}
+    for start, end in search.passage_spans[0]:
+        places.setdefault(text[start:end], []).append((start, end))
+    hits = [found[0] for found in search.search(QUERIES)]
+    assert all(hit["passage"] == places[hit["text"]][0] for hit in hits)
+    assert any(len(places[hit["text"]]) > 1 for hit in hits)
+
+
 def test_whole_documents_that_are_too_long_are_warned_of_once(still_encoder, caplog):
     texts = [" ".join(random.Random(i).choices(WORDS, k=50)) for i in range(3)] + ["a cat"]
     HybridSearch(still_encoder, texts, bm25_weight=0, passages=None)

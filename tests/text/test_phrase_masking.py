@@ -65,6 +65,7 @@ def test_chinese_through_jieba():
     assert shown["masked"] == [f"我喜欢{MASK}{MASK}，也喜欢深度学习。{MASK}{MASK}！"]
     middle = PhraseMasking(lambda text: [(5, 7)], words=jieba_spans)([sentence])  # no space tells it from 机器
     assert middle["masked"][0].startswith(f"我喜欢机器{MASK}，")
+    assert middle["phrase"] == ["学习"]
 
 
 def test_an_occurrence_never_crosses_punctuation():

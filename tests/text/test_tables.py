@@ -142,8 +142,9 @@ def test_a_list_in_a_json_file_may_begin_after_blank_lines(tmp_path):
 
 def test_quotes_around_the_names_of_a_tsv_enclose_all_fields(tmp_path):
     """As R's write.table does."""
-    path = write(tmp_path / "a.tsv", '"id"\t"text"\n1\t"a lost card"\n2\t"one"\n')
-    assert texts_by_id(path) == {"1": "a lost card", "2": "one"}
+    for blank in ("", "\n \n"):
+        path = write(tmp_path / "a.tsv", f'{blank}"id"\t"text"\n1\t"a lost card"\n2\t"one"\n')
+        assert texts_by_id(path) == {"1": "a lost card", "2": "one"}
     with pytest.raises(ValueError, match=r"a\.tsv, line 3: a quote is opened and never closed"):
         read_documents(write(tmp_path / "a.tsv", '"id"\t"text"\n1\t"one"\n2\t"two\n'))
 
