@@ -109,6 +109,8 @@ def test_things_are_counted_in_the_singular_and_the_plural():
 def test_an_argument_is_named_as_the_caller_has_it():
     for message, expected in {
         "path must be a file.": "--index must be a file.",
+        "path, unless it is None, must be 3.": "--index, unless it is None, must be 3.",
+        "path, row 3, is a file, must be 3.": "path, row 3, is a file, must be 3.",
         "other must be path must.": "other must be path must.",
         "path is path must be.": "path is path must be.",
     }.items():

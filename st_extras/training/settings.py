@@ -99,8 +99,8 @@ def training_record(
     """Return everything that the trained weights depend on, as values that JSON can hold.
 
     Args:
-        model: the encoder; its modules, their settings, dropout, chat template and dtype count, in one digest; its
-            weights do not, as a checkpoint holds them.
+        model: the encoder; its modules, also those of routes, their settings and lengths, dropout, chat template and
+            dtype count, in one digest; its weights do not, as a checkpoint holds them.
         loss: the loss; its class and ``get_config_dict`` count.
         dataset: the rows, which are hashed; an IterableDataset is neither read nor compared.
         evaluator: the evaluator that chooses the weights, None without one; its class, name and ``get_config_dict``
@@ -109,8 +109,11 @@ def training_record(
         checkpoints: the folder of the checkpoints, which name each other by their whole paths: it must not be moved.
     """
     tokenizer, parameters = getattr(model, "tokenizer", None), sum(p.numel() for p in model.parameters())
+    parts = [
+        part for module in model for part in module.modules() if part is module or hasattr(part, "get_config_dict")
+    ]
     encoder = {
-        "modules": [[type(module).__name__, _config(module)] for module in model],
+        "modules": [[type(part).__name__, _config(part), getattr(part, "max_seq_length", None)] for part in parts],
         "dtypes": sorted({str(parameter.dtype) for parameter in model.parameters()}),
         "dropout": dropout_rates(model),
         "template": getattr(tokenizer, "chat_template", None),

@@ -222,11 +222,29 @@ def test_where_the_general_pairs_show_nothing_no_candidate_is_refused_for_them(
     assert (found.chosen is None) == shown
 
 
+@pytest.mark.parametrize(("alike", "loss"), [(0.7, 2.0), (0.71, math.inf)])
+def test_a_raw_encoder_may_lose_anything_unless_a_limit_is_given(still_encoder, tmp_path, monkeypatch, alike, loss):
+    monkeypatch.setattr(domain, "mean_cosine", lambda embeddings: alike)
+    monkeypatch.setattr(domain, "LEAST_CONFIRMED", 1.1)  # so that nothing is scored
+    for number, (options, expected) in enumerate([({}, loss), ({"max_general_loss": 0.5}, 0.5)]):
+        found = adapt(still_encoder, TEXTS[:200], tmp_path / str(number), **quiet(**options))
+        assert (found.details.max_general_loss, found.details.mean_cosine) == (expected, alike)
+
+
 def test_too_few_different_embeddings_leave_the_encoder_unchanged(still_encoder, tmp_path):
     still_encoder.max_seq_length = 3  # reads one word, of few different ones
     found = run(still_encoder, TEXTS, tmp_path)
     assert found.reason.startswith("Left unchanged: sentences must have at least 50 different embeddings")
     assert (found.candidates, found.model is still_encoder, found.texts.used) == ([], True, 600)
+
+
+def test_texts_that_are_read_in_part_are_warned_of(still_encoder, tmp_path, caplog):
+    texts = [f"{text} {text}" if number % 8 else text for number, text in enumerate(TEXTS[:150])]
+    still_encoder.max_seq_length = 9  # six words, [CLS] and [SEP]
+    run(still_encoder, TEXTS[:150], tmp_path / "short")
+    assert "are longer than" not in caplog.text
+    run(still_encoder, texts, tmp_path / "long")
+    assert "131 of the first 150 texts are longer than the 9 tokens that the encoder reads:" in caplog.text
 
 
 def test_the_rounding_of_an_encoder_is_that_of_its_numbers(still_encoder, tmp_path):

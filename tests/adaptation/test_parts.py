@@ -233,6 +233,12 @@ def result(name: str, gain: float, reason: str | None = None, low: float | None 
     [
         ([result("a", 0.3), result("b", 0.39), result("c", 0.2)], 0, "a was chosen: "),
         ([result("a", 0.29), result("b", 0.39), result("c", 0.2)], 1, "b was best."),
+        ([result("a", 0.75), result("b", 1.0)], 0, "a was chosen: it has three quarters or more of the gain of b."),
+        (
+            [result("a", 0.3), result("b", 0.9, FORGETS), result("c", 0.5, FORGETS)],
+            0,
+            "a was best of what is accepted: b",
+        ),
         ([result("a", 0.3), result("b", 0.39, FORGETS)], 0, "a was best of what is accepted: b gains more and forgets"),
         ([result("a", 0.38, low=None), result("b", 0.39, low=None)], 1, "b was best."),
         ([], None, "no candidate was better than the base model."),
@@ -303,20 +309,20 @@ def report(details: Any, *candidates: CandidateResult) -> Adaptation:
 def test_the_table_has_the_base_model_and_no_empty_columns():
     domain = report(
         DomainDetails(2.0, general=80.0, unrelated_after={100: (0.1, 0.0, 0.2)}),
-        CandidateResult("a", -0.1, -0.2, 0.1, 79.0, "not better", 1.0),
+        CandidateResult("a", -0.1, -0.2, 0.1, 79.0, "not better", 0.4),
         CandidateResult("b", 0.25, 0.2, 0.3, 79.5, None, 2.0),
     )
     titles, rows = domain.table()
     assert titles == ["candidate", "gain", "95 % interval", "general", "seconds", "accepted"]
     assert rows[0] == ["base model", "", "", "80.00", "", ""]
-    assert rows[1] == ["a", "-0.1000", "-0.2000 to +0.1000", "79.00 (-1.00)", "1", "no: not better"]
+    assert rows[1] == ["a", "-0.1000", "-0.2000 to +0.1000", "79.00 (-1.00)", "0", "no: not better"]
     assert rows[2][1:] == ["+0.2500", "+0.2000 to +0.3000", "79.50 (-0.50)", "2", "yes"]
     assert str(domain).splitlines() == [
         "Cut short by its minutes: 7 of 8 texts were encoded.",
         "b was best.",
         "candidate   gain     95 % interval       general        seconds  accepted",
         "base model                               80.00",
-        "a           -0.1000  -0.2000 to +0.1000  79.00 (-1.00)  1        no: not better",
+        "a           -0.1000  -0.2000 to +0.1000  79.00 (-1.00)  0        no: not better",
         "b           +0.2500  +0.2000 to +0.3000  79.50 (-0.50)  2        yes",
     ]
     assert domain.chosen_result == domain.candidates[1]

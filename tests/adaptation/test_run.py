@@ -142,8 +142,11 @@ def test_options_that_are_refused_and_what_becomes_of_others():
         for value in values:
             with pytest.raises(ValueError, match=rf"^{name} must .*\.$"):
                 AdaptationOptions(**{name: value})
-    options = AdaptationOptions(limit=np.int64(600), batch_size=np.int32(8))  # type: ignore[arg-type]
-    assert [type(value) for value in (options.limit, options.batch_size)] == [int, int]
+    given: Any = {"minutes": np.float32(2.5), "limit": np.int64(600), "batch_size": np.int32(8), "seed": np.int8(3)}
+    given |= {"overwrite": np.True_, "show_progress_bar": np.False_}
+    options = AdaptationOptions(**given)
+    assert vars(options) == {name: value.item() for name, value in given.items()}
+    assert [type(value) for value in vars(options).values()] == [float, int, int, int, bool, bool]
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.limit = 3  # type: ignore[misc]
 

@@ -159,7 +159,7 @@ def test_log_messages_are_printed_as_they_are(caplog):
 @pytest.mark.parametrize("option", ["--query-prompt", "--document-prompt", ""])
 @pytest.mark.parametrize("wrong", ["caf\udce9", "\ud800"])
 def test_a_query_or_prompt_that_is_no_text(assert_refused, option, wrong):
-    words = ("search", "ENC", "TEXT", *([option, wrong, "a query"] if option else [wrong]))
+    words = ("search", "ENC", "TEXT", *([option, wrong, "a query"] if option else ["a query", wrong]))
     assert_refused(words, f"^Error: {option or 'QUERY'} must be valid text in UTF-8, got '.*ud")
 
 

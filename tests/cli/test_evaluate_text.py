@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,17 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Router, StaticEmbedding
 
 from st_extras.adaptation.run import sample_texts
+from st_extras.cli import evaluate
 from st_extras.cli.console import threshold_line
-from st_extras.evaluation import LabelFreeComparison
+from st_extras.evaluation import LabelFreeComparison, LabelFreeScore, TextComparison
 from st_extras.evaluation.geometry import MovedThreshold, moved_threshold, unrelated_cosines
+from st_extras.evaluation.unrelated_pairs import UnrelatedCosine
 from tests.adaptation.texts import topical
 from tests.fixtures import build_encoder
 from tests.helpers import draw
+
+COSINES = (("a", 0.1), ("b", 0.2), ("c", -0.3))
+"""Of three encoders."""
 
 
 @pytest.fixture
@@ -42,10 +47,8 @@ def others(tmp_path_factory):
 
 @pytest.mark.usefixtures("texts")
 def test_a_sample_of_the_text_is_compared(run, inputs, others):
-    """The figures are those of the functions in Python; --before puts its encoder first, as the order of names does."""
-    code, out, err = run(
-        "evaluate", others[0], "--text", "texts.txt", "--before", "ENC", "--threshold", "0.5", "--json"
-    )
+    """The figures are those of the functions in Python."""
+    code, out, err = run("evaluate", "ENC", others[0], "--text", "texts.txt", "--threshold", "0.5", "--json")
     assert code == 0, err
     report, names = json.loads(out), [str(inputs / "encoder"), str(others[0])]
     sample = sample_texts(topical(300).texts, 2000, 42).texts
@@ -74,8 +77,6 @@ def test_one_encoder_has_cosines_alone(run):
     assert (code, "1 in 1,000" in out, "Label-free" in out or "Not compared" in out) == (0, True, False), err
     one = json.loads(run("evaluate", "ENC", "--text", "texts.txt", "--json")[1])
     assert (one["label_free"], one["not_compared"], one["thresholds"], one["queries"]) == ({}, None, {}, None)
-    code, _, err = run("evaluate", "ENC", "--text", "texts.txt", "--threshold", "0.8")
-    assert (code, "--threshold needs two encoders: give --before" in err) == (2, True), err
 
 
 def test_texts_that_are_too_few_to_compare_without_labels(run, others):
@@ -116,6 +117,47 @@ def test_queries_of_a_folder_do_not_spoil_the_bound(run, still_encoder):
     assert report["texts"] == 300
     answers = model.similarity_pairwise(model.encode_query(queries), model.encode_document(texts))
     assert (answers > report["cosines"]["words"]["1000"]["cosine"]).float().mean() > 0.5
+
+
+def lines_of(out: str) -> list[str]:
+    """Lines, those of tables as cells between spaces."""
+    lines = [" ".join(line.replace("│", " ").replace("┃", " ").split()) for line in out.splitlines()]
+    return [line for line in lines if not set(line) <= {*"┏━┳┓┡╇┩└─┴┘"}]
+
+
+def test_all_that_a_comparison_has_found_is_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    marks = {name: {n: UnrelatedCosine(x + n / 1e4, x - 0.01, x + 0.2) for n in (100, 1000)} for name, x in COSINES}
+    moved = {"b": MovedThreshold(0.8, 0.86, 413, 4950), "c": MovedThreshold(0.8, None, 0, 4950)}
+    scores = {
+        name: LabelFreeScore(gain, gain - 0.1, gain + 0.2, 0.0, 0.0, 0.0) for name, gain in (("b", 0.3), ("c", -0.5))
+    }
+    whole = TextComparison(1, 1_310, None, marks, moved, scores, None)
+    evaluate._print_text(whole)
+    table = [
+        "Cosines that few unrelated pairs exceed, 95 % interval",
+        "pairs above a b c",
+        "1 in 100 0.110 (0.090 to 0.300) 0.210 (0.190 to 0.400) -0.290 (-0.310 to -0.100)",
+        "1 in 1,000 0.200 (0.090 to 0.300) 0.300 (0.190 to 0.400) -0.200 (-0.310 to -0.100)",
+    ]
+    assert lines_of(capsys.readouterr().out) == [
+        "1 different text of 1,310 compared with each other.",
+        *table,
+        threshold_line(moved["b"], "of a", "of b"),
+        threshold_line(moved["c"], "of a", "of c"),
+        "Label-free score beside a, above 0 is better",
+        "encoder score 95 % interval",
+        "b +0.300 +0.200 to +0.500",
+        "c -0.500 -0.600 to -0.300",
+        "The score is not in points. It holds only for texts that no encoder here was fitted on, and was tried on "
+        "transforms and short trainings of the first encoder: between two encoders of other origin it may be wrong.",
+    ]
+    evaluate._print_text(replace(whole, queries=2_000, thresholds={}, label_free={}, not_compared="they are too few."))
+    assert lines_of(capsys.readouterr().out) == [
+        "2,000 sentences of the documents compared, as queries, with 1 document of 1,310.",
+        *table,
+        "Not compared without labels: they are too few.",
+    ]
 
 
 def test_a_threshold_has_the_decimals_that_decide():

@@ -1,10 +1,12 @@
 """The objectives of ``st-extras train`` without a training: settings, rows and losses."""
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from st_extras.cli import objectives
 from st_extras.cli.objectives import loss_settings, make_loss, training_rows
 from st_extras.text import PhraseMasking, RakePhrases
 from st_extras.text.frequency import FrequencyTable
@@ -66,6 +68,9 @@ def test_other_losses_than_paser_take_the_sentences_of_any_encoder():
     assert training_rows("simcse", {}, SimpleNamespace(), SENTENCES, 0)["sentence"] == SENTENCES
 
 
-def test_slt_fai_counts_the_text(encoder):
+@pytest.mark.parametrize("most", [3, 8, 100_000])
+def test_slt_fai_counts_the_text_or_a_sample_of_it(encoder, monkeypatch, most):
+    monkeypatch.setattr(objectives, "_COUNTED", most)
     labels = made(encoder, "slt-fai").adversarial.low_frequency
-    assert labels.tolist() == (FrequencyTable.count(SENTENCES, encoder.tokenizer).labels() == 1).tolist()
+    counted = random.Random(0).sample(SENTENCES, min(most, len(SENTENCES)))
+    assert labels.tolist() == (FrequencyTable.count(counted, encoder.tokenizer).labels() == 1).tolist()

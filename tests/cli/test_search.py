@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from st_extras.cli import search as command
 from st_extras.encoders import load_encoder
 from st_extras.search import Hit, HybridSearch
-from st_extras.text.documents import read_documents
+from st_extras.text.documents import Document, read_documents
 from tests.cli.conftest import shown
 from tests.fixtures import SENTENCES
 from tests.helpers import Recorder, write
@@ -114,10 +114,11 @@ def test_long_texts_are_cut_at_matching_words_and_long_ids_folded(monkeypatch, c
 
 def test_a_document_cannot_reorder_or_colour_the_line(capsys):
     text = "a \u202ecat\u202c \u2067mat\u2069 \x9b31m שלום\u200f"
-    command._print_hits("cat\u202e", [hit_of("doc\u202e", text, "cat")], "dot")
+    hit = Hit(**hit_of("doc\u202e", text, "cat") | {"title": "A \u2067title\x9b"})
+    command._print_hits("cat\u202e", [hit], "dot")
     out = capsys.readouterr().out
     assert not {*out} & {*"\u202e\u202c\u2067\u2069\x9b"}
-    assert "*cat*" in out
+    assert ("*cat*" in out, "A  title " in out) == (True, True)
     assert "שלום\u200f" in out, "marks alone reorder nothing"
 
 
@@ -150,7 +151,7 @@ def test_a_file_in_place_of_a_query_is_refused(run, tmp_path):
     code, _, err = run("search", "ENC", first, second)
     expected = f"QUERY must be a text, got the file '{second}': put a pattern in quotes, and give more documents by "
     assert (code, expected in " ".join(shown(err))) == (2, True), err
-    for query in ("c.txt", plain, "a.cat"):
+    for query in ("c.txt", plain, "a.cat", write(tmp_path / "b.md", "a cat\n"), tmp_path):
         assert run("search", "ENC", first, query, "--json")[0] == 0
 
 
@@ -205,6 +206,14 @@ def test_where_searches_among_documents_with_these_values(run, tmp_path):
         assert (code, expected in " ".join(shown(err))) == (2, True), err
     code, _, err = run("search", "ENC", write(tmp_path / "mine.txt", "a cat\n"), "a", "--where", "a=b")
     assert (code, "with a field, and there is none, got 'a=b'." in " ".join(shown(err))) == (2, True), err
+
+
+@pytest.mark.parametrize(("count", "more"), [(10, ""), (11, " and 1 others"), (1300, " and 1,290 others")])
+def test_of_many_values_ten_are_shown(capsys, count, more):
+    documents = [Document(f"{number}", "", "a cat", {"number": number}) for number in range(1000, 1000 + count)]
+    assert not any(map(command._among(["number=3"], documents), documents))
+    listed = ", ".join(f"'{number}'" for number in range(1000, 1010))
+    assert capsys.readouterr().err == f"--where number=3: no document has this value, but {listed}{more}.\n"
 
 
 def test_dates_are_written_as_in_conditions(run, tmp_path):

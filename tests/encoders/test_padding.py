@@ -84,10 +84,11 @@ def test_a_model_of_the_user(left, way):
 
 def test_every_route_pads_right(left, make_encoder):
     other = make_encoder(dropout=0.0)
+    other.tokenizer.padding_side = "left"
     routes = {"query": [left[0], left[1]], "document": [other[0], other[1]]}
     router = SentenceTransformer(modules=[Router(routes, default_route="document")], device="cpu")
     fix_padding_side(router)
-    assert left.tokenizer.padding_side == "right"
+    assert (left.tokenizer.padding_side, other.tokenizer.padding_side) == ("right", "right")
 
 
 def test_a_saved_model_is_loaded(left, tmp_path):

@@ -121,7 +121,7 @@ def test_equal_embeddings_have_no_order():
     assert (found.gain, found.low, found.high) == (0, 0, 0)
 
 
-def test_what_cannot_be_compared():
+def test_what_cannot_be_compared(monkeypatch):
     for texts, base, named in (
         (TEXTS[:99], BASE[:99], "the number"),
         ([*TEXTS[:-1], TEXTS[0]], BASE, "texts"),
@@ -144,3 +144,10 @@ def test_what_cannot_be_compared():
     after = BASE + 0.5 * draw(N, 12, seed=7)
     assert LabelFreeComparison(TEXTS, BASE, folds=1, seed=0).compare(after) == comparison.compare(after)
     assert LabelFreeComparison(TEXTS, BASE, seed=-3).compare(after) != comparison.compare(after)
+    monkeypatch.setattr(label_free, "MOST_COMPARED", N)
+    assert LabelFreeComparison(TEXTS, BASE).compare(after) == comparison.compare(after)
+    monkeypatch.setattr(label_free, "MOST_COMPARED", N - 1)
+    with pytest.raises(
+        ValueError, match=rf"^the number of texts must be a whole number between 100 and {N - 1}, got {N}"
+    ):
+        LabelFreeComparison(TEXTS, BASE)

@@ -1,5 +1,6 @@
 """Labelled texts: read from every kind of file, and the evaluator against the function it calls."""
 
+import json
 import os
 
 import pytest
@@ -13,15 +14,30 @@ TEXTS = [*SENTENCES, *(f"{sentence} again" for sentence in SENTENCES)]
 LABELS = ["animals", "animals", "animals", "people", "people", "people", "other", "people"] * 2
 
 
+SIGNS = (("csv", ","), ("tsv", "\t"))
+"""Between the fields of a table."""
+
+
 def test_a_table_is_read(tmp_path):
     table = 'label\ttext\nlost\t where is my card \nlost \tan "open quote\n\n3\tone, two\n'
     texts = ["where is my card", 'an "open quote', "one, two"]
     assert load_labeled_texts(write(tmp_path / "intents.v2.tsv", table)) == LabeledTexts(texts, ["lost", "lost", "3"])
 
 
-def test_columns_are_chosen_by_their_names(tmp_path):
-    file = tmp_path / "a.parquet"
-    Dataset.from_dict({"title": ["one", "two"], "intent": [4, 0], "text": ["1", "2"]}).to_parquet(str(file))
+@pytest.mark.parametrize(
+    "name", ["a.parquet", "a.json", "a.jsonl", "a.csv", "a.tsv", "a.csv.gz", "a.tsv.gz", "a.jsonl.gz"]
+)
+def test_columns_are_chosen_by_their_names_in_a_file_of_any_kind(tmp_path, name):
+    rows = [{"title": "one", "intent": 4, "text": "1"}, {"title": "two", "intent": 0, "text": "2"}]
+    lines = {"json": json.dumps(rows), "jsonl": "".join(f"{json.dumps(row)}\n" for row in rows)}
+    lines |= {
+        kind: "\n".join(map(sign.join, (rows[0], *(map(str, row.values()) for row in rows)))) for kind, sign in SIGNS
+    }
+    file = tmp_path / name
+    if name == "a.parquet":
+        Dataset.from_list(rows).to_parquet(str(file))
+    else:
+        write(file, lines[name.split(".")[1]])
     found = load_labeled_texts(file, text_column="title", label_column="intent")
     assert found == LabeledTexts(["one", "two"], ["4", "0"])
 
@@ -49,7 +65,7 @@ def test_it_measures_what_the_function_measures(encoder):
 
 def test_labelled_texts_are_not_fitted_on(caplog):
     texts = ["one  two", "three", "four", "one two", "five"]
-    assert without_labeled(texts, ["one two", "six"]) == ["three", "four", "five"]
+    assert without_labeled(texts, ["one \t two", "six"]) == ["three", "four", "five"]
     assert "2 of 5" in caplog.text
     assert without_labeled(texts[:4], ["one two"]) == ["three", "four"], "half of them may"
     assert without_labeled(texts, ["six"]) == texts

@@ -16,6 +16,7 @@ from st_extras.evaluation.reporting import (
     bootstrap_interval,
     check_embeddings,
     check_sentences,
+    resampled,
 )
 
 
@@ -91,6 +92,17 @@ def test_one_value_has_no_interval():
     assert all(map(math.isnan, bootstrap_interval(np.array([0.63]))))
     low, high = bootstrap_interval(np.array([0.6, 0.7]))
     assert low < high
+
+
+def test_a_sample_has_as_many_items_of_each_set_as_there_are():
+    """Any of them, some twice; the same samples whatever is scored."""
+    drawn: list[list[list[int]]] = []
+    for _ in range(2):
+        assert resampled(lambda rows: drawn.append([one.tolist() for one in rows]) or len(drawn), [3, 40], 50, 1)
+    assert drawn[:50] == drawn[50:]
+    assert {tuple(map(len, sample)) for sample in drawn} == {(3, 40)}
+    assert [{row for sample in drawn for row in sample[of]} for of in (0, 1)] == [{*range(3)}, {*range(40)}]
+    assert min(len({*few}) for few, _ in drawn) < 3
 
 
 def test_the_interval_has_as_many_samples_and_the_seed_that_are_asked_for():

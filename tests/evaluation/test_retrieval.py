@@ -182,6 +182,7 @@ def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_enc
     """The rows are those without one; the second time, queries alone are encoded."""
     task = replace(SEARCH, documents={**DOCUMENTS, "long": " ".join(DOCUMENTS.values())})
     path = tmp_path / "index.parquet"
+    path.touch()  # an empty file is a new one
     expected = compare_retrieval(task, [("a", encoder)], passages=8).rows
     texts = [QUERIES[key] for key in RELEVANT]
     for encoded in (None, len(texts) + 2):
@@ -208,6 +209,7 @@ def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_enc
             compare_retrieval(task, [("a", encoder)], index=path, **settings)
     for models, documents, named in (
         ([("a", encoder)], DOCUMENTS, "index must be of the documents of the task"),
+        ([("a", encoder)], task.documents | {"d7": "another text"}, "index must be of the documents of the task"),
         ([("a", encoder), ("b", encoder)], task.documents, "index must be None with several encoders"),
         ([], task.documents, "index must be None without an encoder, got .*: give one"),
         ([("a", make_encoder(seed=1))], task.documents, "model must be the encoder"),
@@ -230,6 +232,9 @@ def test_an_index_counts_its_own_words(encoder, tmp_path):
     assert {row: rows[row]["mrr@10"] for row in ("BM25", "a + BM25")} == {"BM25": 1.0, "a + BM25": 1.0}
     expected = compare_retrieval(task, [("a", encoder)], language="english").rows
     assert rows["a and BM25, RRF"] == expected["a and BM25, RRF"]
+    new = tmp_path / "new.parquet"
+    assert compare_retrieval(task, [("a", encoder)], language="english", index=new).rows["BM25"] == expected["BM25"]
+    assert HybridSearch.open(new, encoder).language == "english"
 
 
 def test_an_index_with_titles_serves_too(encoder, tmp_path):
@@ -243,6 +248,29 @@ def test_an_index_with_titles_serves_too(encoder, tmp_path):
     blank = replace(SEARCH, documents={"blank": " ", **DOCUMENTS})
     rows = compare_retrieval(blank, [("a", encoder)], index=tmp_path / "index.parquet").rows
     assert rows["a"] == pytest.approx(expected["a"], abs=1e-6), "what has no text is not found"
+
+
+def test_a_document_without_text_is_found_last(encoder, tmp_path):
+    """Also behind documents whose cosine is negative."""
+    centre = Dense(16, 16, activation_function=torch.nn.Identity())
+    with torch.no_grad():
+        centre.linear.weight.copy_(torch.eye(16))
+        centre.linear.bias.copy_(-torch.from_numpy(encoder.encode([*FEW.documents.values()])).mean(dim=0))
+    encoder.append(centre)
+    HybridSearch(encoder, FEW.documents, bm25_weight=0).save(tmp_path / "index.parquet")
+    texts, relevant = {"blank": " ", **FEW.documents}, {key: {"blank": 1.0} for key in FEW.queries}
+    task = replace(FEW, documents=texts, relevant=relevant)
+    ranks = compare_retrieval(task, [("a", encoder)], index=tmp_path / "index.parquet").ranks["a"]
+    assert ranks == [len(texts)] * len(FEW.queries)
+
+
+def test_the_weight_of_many_queries_is_found_from_some_of_them(encoder, tmp_path, monkeypatch):
+    """The same ones with an index and without."""
+    monkeypatch.setattr("st_extras.ranking.MOST_QUERIES", 3)
+    rows = [compare_retrieval(SEARCH, [("a", encoder)], index=index).rows for index in (None, tmp_path / "i.parquet")]
+    assert rows[0]["a + BM25"] == pytest.approx(rows[1]["a + BM25"], abs=1e-6)
+    monkeypatch.undo()
+    assert compare_retrieval(SEARCH, [("a", encoder)]).rows["a + BM25"] != pytest.approx(rows[0]["a + BM25"], abs=1e-6)
 
 
 def test_an_index_with_whole_numbers_as_ids_serves_a_task_read_from_files(encoder, tmp_path):

@@ -62,6 +62,8 @@ def test_a_collection_may_be_parquet_files(tmp_path):
 def test_a_split_is_chosen_by_its_name(tmp_path):
     fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/dev.tsv.gz": QRELS})
     assert load_retrieval(tmp_path) == TASK == load_retrieval(tmp_path, "dev")
+    with pytest.raises(ValueError, match=r"must hold the judgements qrels/test\.tsv .*got dev: name one"):
+        load_retrieval(tmp_path, "test")
     fill(tmp_path, {"qrels/train.tsv": "query-id\tcorpus-id\nq3\t7\n"})
     assert load_retrieval(tmp_path, split="train").relevant == {"q3": {"7": 1.0}}
     for split, wanted in ((None, "test"), ("other", "other")):
@@ -282,8 +284,9 @@ def test_judgements_of_every_form_are_read(tmp_path, name, form):
 def test_a_header_need_not_be_separated_like_its_rows(tmp_path, header, between, name):
     middle = ["0"] if "docid rel" in header else []
     rows = [between.join([q, *middle, d, str(g)]) for q, d, g in JUDGED]
-    fill(tmp_path, {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, name: "\n".join([header, *rows])})
-    assert load_retrieval(tmp_path) == TASK
+    files = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES}
+    for before in ("", "\n \n"):
+        assert load_retrieval(fill(tmp_path, files | {name: before + "\n".join([header, *rows])})) == TASK
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,8 @@ class TestEvaluator:
         data = pairs()
         columns = {name: value for name, value in vars(data).items() if name != "name"}
         frame = pd.DataFrame(columns, index=range(5, 13))
-        for table in (frame, Dataset.from_dict(columns), {name: np.array(value) for name, value in columns.items()}):
+        arrays = {name: np.array(value) for name, value in columns.items()}
+        for table in (frame, Dataset.from_dict(columns), arrays, arrays | {"scores": torch.tensor(data.scores)}):
             given = STSDataset("stsb_dev", *(table[name] for name in columns))
             assert given == data
             assert STSEvaluator([given], setting="wmean")(encoder) == STSEvaluator([data], setting="wmean")(encoder)
@@ -105,11 +106,13 @@ class TestEvaluator:
         data = pairs()
         data.subsets[0] = "lonely"
         STSEvaluator([data])
-        with pytest.raises(ValueError, match=r"of stsb_dev: groups .*'lonely'"):
-            STSEvaluator([data], setting="wmean")
+        for sets in ([data], [pairs("sts12"), data]):
+            with pytest.raises(ValueError, match=r"of stsb_dev: groups .*'lonely'"):
+                STSEvaluator(sets, setting="wmean")
         data.scores[1] = float("nan")
-        with pytest.raises(ValueError, match=r"^stsb_dev: each number in scores"):
-            STSEvaluator([data])
+        for sets in ([data], [pairs("sts12"), data]):
+            with pytest.raises(ValueError, match=r"^stsb_dev: each number in scores"):
+                STSEvaluator(sets)
 
     def test_by_name(self, tmp_path):
         file = write(tmp_path / "stsb_dev.tsv", HEADER + ROWS)
@@ -177,6 +180,10 @@ class TestTies:
     @pytest.mark.parametrize("setting", ["all", "wmean"])
     def test_equal_similarities_have_no_correlation(self, setting, caplog):
         vectors = {text: [1.0, 2.0 + 1e-7 * i, 3.0] for i, text in enumerate(SENTENCES)}
-        metrics = STSEvaluator([pairs()], setting=setting)(fixed(vectors))
-        assert math.isnan(metrics["stsb_dev_spearman_cosine"])
-        assert "stsb_dev: all similarities are equal" in caplog.text
+        apart = {f"apart {i}": vector.tolist() for i, vector in enumerate(draw(10, 3))}
+        texts, scores, subsets = list(apart), [1.0, 3.0, 2.0, 5.0, 4.0], ["x", "x", "y", "y", "y"]
+        sets = [STSDataset("good", texts[:5], texts[5:], scores, subsets), pairs()]
+        metrics = STSEvaluator(sets, setting=setting)(fixed(vectors | apart))
+        assert [math.isnan(value) for value in metrics.values()] == [False, True, True], "the average has no set less"
+        assert [message.partition(":")[0] for message in caplog.messages] == ["stsb_dev"]
+        assert "all similarities are equal" in caplog.text

@@ -12,7 +12,14 @@ import torch
 from safetensors.torch import save_file
 
 from st_extras.files import FILES, list_files
-from st_extras.training.checkpoints import RECORD, check_training_output, keep_checkpoints, last_checkpoint, read_record
+from st_extras.training.checkpoints import (
+    RECORD,
+    check_same_training,
+    check_training_output,
+    keep_checkpoints,
+    last_checkpoint,
+    read_record,
+)
 from st_extras.training.loss_state import FILE_NAME
 from tests.helpers import write
 
@@ -109,6 +116,22 @@ def test_a_checkpoint_of_the_model_alone_cannot_be_resumed(tmp_path, without):
     assert last_checkpoint(tmp_path) is None
 
 
+def test_every_difference_to_the_interrupted_training_is_named(tmp_path):
+    """What was changed, left out or put in; of another loss, not its settings."""
+    before = {"seed": 1, "bf16": False, "weight_decay": 0.1, "loss": "A", "loss.scale": 2.0, "evaluator.name": "dev"}
+    write(tmp_path / RECORD, json.dumps(before))
+    check_same_training(tmp_path, dict(reversed(before.items())))
+    record = {"seed": 2, "bf16": False, "epochs": 3, "loss": "B", "loss.margin": 1.0, "evaluator.name": "test"}
+    named = (
+        "epochs is 3 and was None; evaluator.name is 'test' and was 'dev'; loss is 'B' and was 'A'; "
+        "seed is 2 and was 1; weight_decay is None and was 0.1; use the"
+    )
+    with pytest.raises(ValueError, match=rf"^resume needs the settings of the interrupted training, got .*: {named}"):
+        check_same_training(tmp_path, record)
+    with pytest.raises(ValueError, match=r"got others: loss\.scale is 3\.0 and was 2\.0; use the"):
+        check_same_training(tmp_path, before | {"loss.scale": 3.0})
+
+
 def test_an_interrupted_training_is_neither_lost_nor_taken_for_another(tmp_path):
     out, folder = tmp_path / "out", tmp_path / "out.checkpoints"
     with pytest.raises(ValueError, match=r"^resume needs an interrupted training in .*, got none"):
@@ -147,7 +170,9 @@ def test_a_folder_of_others_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_what_others_put_there_stays_and_is_named(tmp_path, caplog, fails):
-    folder, ours = tmp_path / "out.checkpoints", ("eval/pairs_results.csv", "runs/a/events.out.tfevents.1")
+    folder, runs = tmp_path / "out.checkpoints", ("runs", "runs/a", "runs/a/b", "runs/c")
+    ours = [f"{run}/events.out.tfevents.1" for run in runs]
+    ours += ["eval/pairs_results.csv", "eval/other_results.csv", "checkpoint-20/half"]
     others = ["eval/mine.txt", "checkpoint-new/a", "runs/b", "notes.txt"]
     try:
         with keep_checkpoints(folder, {}, resume=False):

@@ -1,5 +1,6 @@
 """LossStateCallback: what is saved, restored and refused."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,13 +9,16 @@ from datasets import Dataset, DatasetDict
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
-from transformers import TrainerCallback
+from transformers import TrainerCallback, integrations
+from transformers.trainer_utils import HPSearchBackend
 
 from st_extras.encoders.loading import keep_layers
 from st_extras.files import FILES
 from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
+from st_extras.random_source import RandomSource
 from st_extras.training import loss_state
 from st_extras.training.loss_state import FILE_NAME, LossStateCallback
+from tests.fixtures import SENTENCES
 from tests.helpers import arguments, columns, differing, snapshot, train
 
 SAVE: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
@@ -91,6 +95,94 @@ def test_a_checkpoint_is_listed_when_all_of_it_is_on_the_disk(encoder, tmp_path,
     assert {path.name for path in (tmp_path / "checkpoint-0").iterdir()} == {FILE_NAME, FILES}
 
 
+@pytest.fixture
+def two(encoder, tmp_path):
+    """A callback of two losses, each with a head and noise; what its events are called with; its folder."""
+    losses: Any = {name: DCLRLoss(encoder, projection=True) for name in "ab"}
+    trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=losses)
+    event = (trainer.args, trainer.state, trainer.control)
+    return LossStateCallback.attach(trainer), event, tmp_path / "checkpoint-0"
+
+
+def drawn(callback: LossStateCallback, seeds: tuple[int, int] | None = None) -> list[list[float]]:
+    """The next numbers of both losses' sources; first seeded anew, if seeds are given."""
+    found = []
+    for number, loss in enumerate(callback._losses().values()):
+        source = next(module for module in loss.modules() if isinstance(module, RandomSource))
+        draws = source.on(torch.device("cpu"))
+        if seeds is not None:
+            draws.manual_seed(seeds[number])
+        found.append(torch.randn(3, generator=draws).tolist())
+    return found
+
+
+def test_every_loss_of_several_gets_its_state_back_and_knows_that_it_is_synchronised(two):
+    callback, event, folder = two
+    drawn(callback, (3, 4))
+    callback.on_save(*event)
+    losses = callback._losses()
+    expected, before = drawn(callback), [snapshot(loss.projection_head) for loss in losses.values()]
+    drawn(callback, (5, 6))
+    with torch.no_grad():
+        for loss in losses.values():
+            next(loss.projection_head.parameters()).add_(1)
+    callback.restore(folder)
+    assert drawn(callback) == expected
+    for loss, weights in zip(losses.values(), before, strict=True):
+        assert differing(weights, snapshot(loss.projection_head)) == set()
+        assert all(module.synchronised_across_processes for module in loss.modules())
+
+
+def test_what_two_losses_share_is_stored_once(encoder, tmp_path):
+    loss = SimCSELoss(encoder, projection=True)
+    trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss={"a": loss, "b": loss})
+    LossStateCallback.attach(trainer).on_save(trainer.args, trainer.state, trainer.control)
+    names = [name for name in load_file(tmp_path / "checkpoint-0" / FILE_NAME) if not name.endswith("_extra_state")]
+    assert names
+    assert {name.partition(".")[0] for name in names} == {"a"}
+
+
+def test_a_further_process_saves_its_random_states_alone_and_gets_them_back(two, monkeypatch, caplog):
+    """Without its file, it goes on with those that it has."""
+    callback, event, folder = two
+    ranks = {}
+    for rank in (1, 0):  # the first lists all files
+        monkeypatch.setattr(loss_state, "get_rank", lambda rank=rank: rank)
+        drawn(callback, (10 + rank, 20 + rank))
+        callback.on_save(*event)
+        ranks[rank] = drawn(callback)
+    own = load_file(folder / "loss_state_rank1.safetensors")
+    assert own.keys() == {name for name in load_file(folder / FILE_NAME) if name.endswith("._extra_state")}
+    for rank, expected in ranks.items():
+        monkeypatch.setattr(loss_state, "get_rank", lambda rank=rank: rank)
+        callback.restore(folder)
+        assert drawn(callback) == expected
+    assert not caplog.messages
+    monkeypatch.setattr(loss_state, "get_rank", lambda: 2)
+    drawn(callback, (7, 8))
+    expected = [drawn(callback), drawn(callback, (7, 8))][0]
+    callback.restore(folder)
+    assert drawn(callback) == expected
+    assert "has no random state for rank 2" in caplog.text
+
+
+def test_gradients_are_averaged_of_what_is_trained(two, monkeypatch):
+    """With another process whose gradients are 3."""
+    callback, event, _ = two
+    first, second = (loss.projection_head[0] for loss in callback._losses().values())
+    first.weight.grad = torch.ones_like(first.weight)
+    second.bias.requires_grad_(False)
+    callback.on_pre_optimizer_step(*event)
+    assert first.bias.grad is None, "a single process has nothing to average"
+    monkeypatch.setattr(loss_state, "get_world_size", lambda: 2)
+    monkeypatch.setattr(loss_state.dist, "all_reduce", lambda tensor: tensor.add_(3))
+    callback.on_pre_optimizer_step(*event)
+    assert (first.weight.grad == 2).all()
+    assert (first.bias.grad == 1.5).all()
+    assert (second.weight.grad == 1.5).all()
+    assert second.bias.grad is None
+
+
 def test_adapters_on_an_encoder_cut_in_memory_are_refused_at_once(encoder, tmp_path):
     """Sentence Transformers would load them onto the whole encoder."""
     trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=SimCSELoss(encoder))
@@ -121,3 +213,37 @@ def test_instruments_of_a_wrapped_loss_are_logged_to_every_callback_and_hide_not
     assert [logs["own"] for logs in steps + before.logs] == [1.0] * 4
     assert all(logs["loss"] != 99.0 for logs in steps)
     assert "own" not in trainer.state.log_history[-1]  # the summary of the training
+
+
+def test_trials_of_a_search_begin_with_the_same_loss_and_have_their_own_checkpoints(
+    make_encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(integrations, "hp_params", lambda trial: {})  # which knows optuna's trials alone
+
+    def trainer() -> SentenceTransformerTrainer:
+        torch.manual_seed(0)
+        args = arguments(tmp_path, max_steps=2, save_steps=1, save_strategy="steps")
+        data = Dataset.from_dict({"sentence": SENTENCES})
+        made = SentenceTransformerTrainer(
+            model_init=lambda trial=None: make_encoder(), args=args, train_dataset=data, loss=AdCSELoss
+        )
+        made.callback = LossStateCallback.attach(made)
+        return made
+
+    search, begun = trainer(), []
+    search.hp_search_backend, search.hp_space, search.hp_name = HPSearchBackend.OPTUNA, lambda trial: {}, None
+    begin = search.callback.on_train_begin
+
+    def on_train_begin(*given: Any, **named: Any) -> None:
+        begin(*given, **named)
+        begun.append({name: value.detach().clone() for name, value in search.callback._state().items()})
+
+    search.callback.on_train_begin = on_train_begin
+    for number in range(2):
+        search.train(trial=SimpleNamespace(number=number, params={}))
+    assert {name for name, value in begun[0].items() if not torch.equal(value, begun[1][name])} == set()
+    assert not [*tmp_path.glob("checkpoint-*")]
+    assert len([*tmp_path.glob("run-*/checkpoint-*/loss_state.safetensors")]) == 4
+    checkpoint = tmp_path / "run-1" / "checkpoint-1"
+    search.callback.restore(checkpoint)
+    assert differing(load_file(checkpoint / FILE_NAME), search.callback._state()) == set()

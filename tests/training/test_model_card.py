@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from transformers import TrainerCallback
 
 from st_extras.encoders import load_encoder
 from st_extras.losses import SimCSELoss
 from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.training import train_encoder
-from st_extras.training.model_card import name_base_model
+from st_extras.training.model_card import TrainedCard, name_base_model
 from tests.fixtures import build_encoder
 
 PAIRS = [column[:40] for column in graded_pairs()]
@@ -55,6 +56,23 @@ def test_what_the_user_put_on_the_card_stays(folder, tmp_path):
     assert "on the my_sentences.txt dataset" in card.content
 
 
+@pytest.mark.parametrize(("named", "base"), [("[some/bert, other/bert]", "some/bert"), ("[]", None), ("''", None)])
+def test_of_several_base_models_the_first_is_named(folder, named, base):
+    (folder / "README.md").write_text(f"---\nbase_model: {named}\nlicense: mit\n---\n# x\n")
+    model = load_encoder(folder)
+    name_base_model(model)
+    assert (model.model_card_data.base_model, model.model_card_data.license) == (base, "mit")
+
+
+def test_no_data_set_shows_its_sentences(encoder):
+    trained_card = TrainedCard(encoder, SimCSELoss(encoder), None)
+    sizes = [{"name": name, "size": 3} for name in "ab"]
+    shown = dict.fromkeys(("examples", "examples_table", "_example_columns"), "a private sentence")
+    encoder.model_card_data.train_datasets = [one | shown for one in sizes]
+    trained_card.leave_out_sentences()
+    assert encoder.model_card_data.train_datasets == sizes
+
+
 @pytest.mark.parametrize("rate", [1e-2, 1e-30])
 def test_the_scores_are_those_of_the_kept_weights_beside_the_base_models(folder, tmp_path, rate):
     result, card = trained(load_encoder(folder), tmp_path / "out", learning_rate=rate)
@@ -73,6 +91,17 @@ def test_no_training_sentence_is_shown(folder, tmp_path):
     assert not [text for text in TEXTS if text in card.content]
     assert "widget" not in card.data.to_dict()
     assert "Size: 40 training samples" in card.content
+
+
+def test_a_training_that_cannot_begin_leaves_the_card_as_it_was(folder, tmp_path):
+    class Failing(TrainerCallback):
+        def on_init_end(self, *_, **__):
+            raise RuntimeError("no")
+
+    model = load_encoder(folder)
+    with pytest.raises(RuntimeError, match="no"):
+        trained(model, tmp_path / "out", callbacks=[Failing()])
+    assert model.model_card_data.widget == []
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ ASKED: list[tuple[dict[str, Any], dict[str, str], str]] = [
     ({"deepspeed": "zero3.json"}, NOTHING, "DeepSpeed"),
     ({}, {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}, "FSDP 2"),
     ({}, {"ACCELERATE_USE_FSDP": "true"}, "FSDP 1"),
+    ({}, {"ACCELERATE_USE_FSDP": "1"}, "FSDP 1"),
+    ({}, {"ACCELERATE_USE_DEEPSPEED": "YES"}, "DeepSpeed"),
     ({}, {"ACCELERATE_USE_DEEPSPEED": "true"}, "DeepSpeed"),
 ]
 

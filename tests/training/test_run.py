@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,18 @@ from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+from sentence_transformers.sentence_transformer.modules import Normalize, Router
 from torch import Tensor, nn
-from transformers import TrainerCallback, TrainerState
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 
+from st_extras.encoders.dropout import set_dropout
+from st_extras.evaluation import STSDataset, STSEvaluator
 from st_extras.files import FILES
 from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training.checkpoints import RECORD
 from st_extras.training.run import TrainingRun, train_encoder
+from st_extras.training.settings import TrainingSettings, training_record
+from st_extras.training.trainer import _has_ended
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -151,6 +157,19 @@ class TestSelection:
         assert differing(snapshot(encoder), snapshot(saved)) == set()
         assert "The evaluator scored no checkpoint in 2 steps: the last weights are kept" in caplog.text
         assert "No checkpoint was better" not in caplog.text
+
+    @pytest.mark.parametrize("lost", ["checkpoint-2/model.safetensors", "checkpoint-2/loss_state.safetensors"])
+    def test_best_weights_that_cannot_be_loaded_are_not_reported_as_kept(self, encoder, tmp_path, caplog, lost):
+        class Losing(TrainerCallback):
+            def on_save(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+                if state.global_step == 4:
+                    Path(args.output_dir, lost).unlink()
+
+        evaluator = ScriptedEvaluator([0.1, 0.9, 0.5])
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4, callbacks=[Losing()])
+        assert (result.best_step, result.best, result.steps) == (4, 0.5, 4)
+        assert differing(evaluator.seen[2], snapshot(SentenceTransformer(str(tmp_path / "out"), device="cpu"))) == set()
+        assert "The best weights, of step 2 (scripted was 0.9000), could not be loaded" in caplog.text
 
     @SLOW
     def test_scores_that_are_not_finite_choose_no_weights(self, encoder, tmp_path):
@@ -346,6 +365,11 @@ class TestSameTraining:
             short_training(model, stopped, resume=True, **options)
         assert sorted(stopped.parent.rglob("*")) == before
 
+    def test_the_number_of_processes_is_recorded(self, make_encoder, stopped, monkeypatch):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with pytest.raises(ValueError, match=r"got others: processes is 2 and was 1; use the"):
+            short_training(make_encoder(), stopped, AdCSELoss, max_steps=4, resume=True)
+
     def test_the_record_is_short_and_readable(self, stopped):
         record = json.loads((stopped.with_name("out.checkpoints") / RECORD).read_text())
         assert {name: record[name] for name in ("batch_size", "loss", "loss.temperature", "seed")} == {
@@ -361,6 +385,77 @@ class TestSameTraining:
         data = Dataset.from_dict({"sentence": SENTENCES}).with_transform(fail)
         with pytest.raises(AssertionError):  # by the trainer, after the text was found equal
             short_training(make_encoder(), stopped, AdCSELoss, data, max_steps=4, resume=True)
+
+
+SETTINGS: dict[str, tuple[Any, Any]] = {
+    "batch_size": (4, 5), "learning_rate": (1e-3, 2e-3), "loss_learning_rate": (None, 1e-2), "max_steps": (-1, 4),
+    "epochs": (1.0, 2.0), "eval_steps": (2, 3), "patience": (None, 2), "seed": (1, 2), "bf16": (False, True),
+    "lora": (None, 2), "no_duplicates": (True, False), "show_progress_bar": (False, True),
+    "arguments": ({}, {"optim": "sgd"}),
+}  # fmt: skip
+"""Two values of each."""
+
+
+def other(model: SentenceTransformer, change: Any) -> SentenceTransformer:
+    change(model)
+    return model
+
+
+def routed(one: SentenceTransformer, two: SentenceTransformer) -> SentenceTransformer:
+    return SentenceTransformer(modules=[Router({"a": [*one], "b": [*two]}, default_route="a")], device="cpu")
+
+
+def test_the_record_has_all_that_the_weights_depend_on(make_encoder, monkeypatch):
+    """And of the text each block of rows, of the encoder each module; not whether bars are shown."""
+    pytest.importorskip("peft")
+    monkeypatch.setattr("st_extras.training.settings._ROWS", 3)
+    rows = {"sentence": SENTENCES, "positive": SENTENCES[::-1]}
+    pairs = STSDataset("a", SENTENCES[:4], SENTENCES[4:], [1.0, 2.0, 3.0, 4.0], ["x"] * 4)
+
+    def record(**changed: Any) -> dict[str, Any]:
+        given = {name: changed.pop(name, value) for name, (value, _) in SETTINGS.items()}
+        model = changed.pop("model", None) or make_encoder()
+        parts = {"dataset": Dataset.from_dict(rows), "evaluator": ScriptedEvaluator([0.1]), "checkpoints": Path("out")}
+        loss = changed.pop("loss", AdCSELoss)(model)
+        return training_record(model, loss, settings=TrainingSettings(**given), **parts | changed)
+
+    whole = record()
+    assert whole == record()
+    expected = {name: {name} for name in SETTINGS} | {"arguments": {"optim"}, "show_progress_bar": set()}
+    assert {name: differing_of(whole, record(**{name: value})) for name, (_, value) in SETTINGS.items()} == expected
+    for column, texts in rows.items():
+        for at in (0, 2, 3, 7):
+            changed = Dataset.from_dict(rows | {column: [*texts[:at], "new", *texts[at + 1 :]]})
+            assert differing_of(whole, record(dataset=changed)) == {"text"}, (column, at)
+    assert differing_of(whole, record(dataset=Dataset.from_dict({"a": SENTENCES, "positive": SENTENCES[::-1]}))) == {
+        "text"
+    }
+    assert record(dataset=Dataset.from_dict(rows).to_iterable_dataset())["text"] == "a stream"
+    for change in (
+        lambda model: setattr(model, "max_seq_length", 9),
+        lambda model: setattr(model[1], "pooling_mode", "cls"),
+        lambda model: model.append(Normalize()),
+        lambda model: set_dropout(model, 0.3),
+        lambda model: model[1].double().register_parameter("own", nn.Parameter(torch.ones(1).bfloat16())),
+        lambda model: setattr(model.tokenizer, "chat_template", "{{ messages }}"),
+    ):
+        assert differing_of(whole, record(model=other(make_encoder(), change))) == {"encoder"}
+    routes = [routed(make_encoder(), make_encoder()) for _ in range(3)]
+    routes[1][0].sub_modules["b"][0].max_seq_length = 9
+    routes[2][0].sub_modules["b"][1].pooling_mode = "cls"
+    plain, *changed = (record(model=one) for one in routes)
+    assert [differing_of(plain, one) for one in changed] == [{"encoder"}] * 2
+    loss = functools.partial(AdCSELoss, temperature=0.1, num_adversaries=2)
+    assert differing_of(whole, record(loss=loss)) == {"loss.temperature", "loss.num_adversaries"}
+    assert differing_of(whole, record(checkpoints=Path("other"))) == {"checkpoints"}
+    assert differing_of(whole, record(evaluator=None)) == {"evaluator"}
+    one, two = (record(evaluator=STSEvaluator([replace(pairs, name=name)], name="dev")) for name in "ab")
+    assert (one["evaluator"], differing_of(one, two)) == ("STSEvaluator dev", {"evaluator.sets"})
+    assert record(lora=2)["lora"] != record(lora={"r": 2})["lora"]
+
+
+def differing_of(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
 
 
 @SLOW
@@ -422,6 +517,9 @@ table = Dataset.from_dict
         ({"data": table(dict.fromkeys("abc", SENTENCES)), "loss": SimCSELoss}, "SimCSELoss takes .* got 3"),
         ({"evaluator": ScriptedEvaluator([0.1], primary_metric=None)}, "evaluator must"),
         ({"evaluator": ScriptedEvaluator([float("nan")])}, "evaluator must"),
+        ({"evaluator": [ScriptedEvaluator([0.1])] * 2}, "evaluator must be one evaluator, .* got 2 items: give Sequen"),
+        ({"evaluator": lambda model: 0.5}, "evaluator must be a BaseEvaluator or None, got"),
+        ({"callbacks": EarlyStoppingCallback()}, r"callbacks must be a list .*: give \[callback\]"),
         ({"loss_learning_rate": 1e-3}, "loss_learning_rate needs a loss"), ({"batch_size": 0}, "batch_size must"),
         ({"patience": 2}, "patience .* needs"), ({"max_steps": 0}, "max_steps"), ({"epochs": 0}, "epochs must"),
         ({"learning_rate": 0}, "learning_rate must"), ({"loss_learning_rate": -1}, "loss_learning_rate must"),
@@ -446,3 +544,11 @@ def test_equal_views_stop_a_training_that_nothing_else_teaches(make_encoder, tmp
     with pytest.raises(ValueError, match=r"^SimCSELoss must get two different views"):
         short_training(make_encoder(dropout=0.0), tmp_path / "out", loss, max_steps=2)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("counters", "ended"), [([1], False), ([2], True), ([9, 1], False), ([0, 2], True)])
+def test_patience_counts_in_a_resumed_training_also_beside_a_callback_of_the_callers(counters, ended):
+    saved = [{"attributes": {"early_stopping_patience_counter": count}} for count in counters]
+    of_class: Any = {"EarlyStoppingCallback": saved if len(saved) > 1 else saved[0]}
+    state = TrainerState(global_step=3, max_steps=6, stateful_callbacks=of_class)
+    assert _has_ended(state, patience=2) is ended

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers.base.sampler import BatchSamplers
-from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 
 from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training import LossStateCallback, train_encoder
 from st_extras.training.checkpoints import RECORD
+from st_extras.training.run import score_of
+from st_extras.training.trainer import _has_ended
 from tests.fixtures import SENTENCES
 from tests.training.test_run import ScriptedEvaluator, SeesCheckpoints, interrupted, short_training
 
@@ -29,6 +31,7 @@ OPTIONS: dict[str, Any] = {
     "save_total_limit": 3,
     "warmup_steps": 1,
     "weight_decay": 0.03,
+    "learning_rate_mapping": {".*LayerNorm.bias$": 9e-3},
 }
 """None of them is a default."""
 
@@ -80,7 +83,9 @@ def test_all_reach_the_trainer(encoder, tmp_path):
         "restore_callback_states_from_checkpoint": True,
     }
     assert of_trainer(found, expected) == expected
-    assert list(trainer.args.learning_rate_mapping.values()) == [7e-3]
+    (own, rate), *mine_too = trainer.args.learning_rate_mapping.items()
+    assert (rate, mine_too) == (7e-3, [(".*LayerNorm.bias$", 9e-3)])
+    assert own.startswith("^(")
     assert (trainer.model, trainer.loss, trainer.evaluator) == (encoder, made[0], evaluator)
     assert trainer.train_dataset["sentence"] == SENTENCES
     callbacks = {type(callback): callback for callback in trainer.callback_handler.callbacks}
@@ -90,6 +95,46 @@ def test_all_reach_the_trainer(encoder, tmp_path):
     lasting = {name: value for name, value in OPTIONS.items() if name != "show_progress_bar"}
     assert lasting.items() <= mine.record.items()
     assert (mine.record["loss"], mine.record["evaluator"]) == ("AdCSELoss", "ScriptedEvaluator")
+
+
+@pytest.mark.parametrize(("least", "sampler"), [(8, "NO_DUPLICATES_HASHED"), (9, "NO_DUPLICATES")])
+def test_equal_sentences_of_many_rows_are_found_by_their_hashes(encoder, tmp_path, monkeypatch, least, sampler):
+    monkeypatch.setattr("st_extras.training.trainer.HASHED_FROM", least)
+    found = short_training(encoder, tmp_path / "out", max_steps=1)
+    assert found.trainer.args.batch_sampler == BatchSamplers[sampler]
+
+
+@pytest.mark.parametrize(
+    ("steps", "bad", "patience", "ended"),
+    [(3, 0, None, False), (4, 0, None, True), (3, 1, 2, False), (3, 2, 2, True), (3, 3, 2, True), (4, 0, 2, True)],
+)
+def test_a_training_has_ended_by_its_steps_or_its_patience(steps, bad, patience, ended):
+    attributes = {"early_stopping_patience_counter": bad}
+    state = TrainerState(global_step=steps, max_steps=4)
+    state.stateful_callbacks = {"EarlyStoppingCallback": {"args": {}, "attributes": attributes}}
+    assert _has_ended(state, patience) is ended
+
+
+@pytest.mark.parametrize(
+    ("scores", "metric", "expected"),
+    [
+        ({"a": 0.5, "b": 0.25}, "b", (0.25, "b")),
+        (0.75, None, (0.75, "evaluator")),
+        (0.75, "b", (0.75, "evaluator")),
+        ({"a": 0.5, "b": 1}, "c", r"one of its scores \('a', 'b'\) in primary_metric, got 'c'"),
+        ({"a": 0.5, "b": float("inf")}, "b", r"a finite score, got inf before training \(b\)"),
+        (float("nan"), None, r"a finite score, got nan before training \(evaluator\)"),
+    ],
+)
+def test_the_score_of_an_evaluator(encoder, scores, metric, expected):
+    """A number, or several by name."""
+    evaluator: Any = lambda model: scores if model is encoder else None  # noqa: E731
+    evaluator.primary_metric = metric
+    if isinstance(expected, tuple):
+        assert score_of(evaluator, encoder) == expected
+    else:
+        with pytest.raises(ValueError, match=f"^evaluator must (name|return) {expected}"):
+            score_of(evaluator, encoder)
 
 
 def test_adapters_are_trained_and_checkpointed_alone(encoder, tmp_path):
