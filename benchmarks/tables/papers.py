@@ -41,7 +41,7 @@ def scores(row: Row, found: list[dict[str, Any]], *, without_dev: bool = False) 
     """
     values: Scores = {}
     for record in found:
-        if record["method"] != row.method or "failed" in record:
+        if record["method"] != row.method:
             continue
         part = record.get("post_processing", {}).get(row.after, {}) if row.after else record
         if without_dev:

@@ -13,9 +13,10 @@ from benchmarks import domains
 from benchmarks.records import records
 from benchmarks.studies import PRETRAINED, Options
 from st_extras.evaluation import LabelFreeComparison, STSDataset, label_scores
-from st_extras.modules import whitening
+from st_extras.modules import CorpusStatistics, whitening
+from st_extras.modules.linear import Affine, all_but_the_top_transform, whitening_transform
 from tests.fixtures import SENTENCES
-from tests.helpers import write
+from tests.helpers import draw, write
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 TOPICS = [WORDS[i::4] for i in range(4)]
@@ -91,6 +92,7 @@ def test_each_row_is_scored_on_its_own_model_and_held_out_texts(domain, encoder,
 
     def train(by: float, model: Any, given: list[str], seed: int, facts: dict[str, Any]) -> Any:
         starts.append((weight(model).clone(), list(given), seed))
+        assert torch.initial_seed() == seed
         weight(model).mul_(by + seed)
         facts["by"] = by
         return model
@@ -176,6 +178,44 @@ def test_tfidf_is_fitted_on_the_train_texts(domain):
     expected = np.array([[idf[w] * (w in text.split()) for w in "abcd"] for text in test])
     expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
     assert np.allclose((rows @ rows.T).numpy(), expected @ expected.T, atol=1e-5)
+
+
+def test_each_step_has_its_own_setting():
+    embeddings = draw(400, 280, seed=1) @ torch.diag(torch.linspace(0.1, 3, 280, dtype=torch.float64))
+    known = CorpusStatistics(280).update(embeddings)
+    expected = {
+        **{f"all-but-the-top {n}": all_but_the_top_transform(known, components=n) for n in (1, 3, 10)},
+        "centred": Affine.centred(embeddings.mean(dim=0), torch.eye(280, dtype=torch.float64)),
+        "whitened": whitening_transform(known),
+        **{f"whitened to {n}": whitening_transform(known, dimensions=n) for n in (128, 256)},
+        "whitened softly 0.1": whitening_transform(known, epsilon=0.1),
+        "whitened softly 1": whitening_transform(known, epsilon=1.0),
+    }
+    assert {*expected, "locality"} == domains.STEPS.keys()
+    for name, transform in expected.items():
+        found = domains.STEPS[name](embeddings, [], 0)
+        torch.testing.assert_close(domains.apply(embeddings, found), transform.apply(embeddings), rtol=1e-6, atol=1e-6)
+
+
+def test_each_training_has_its_loss_steps_rate_and_seed(encoder, monkeypatch):
+    handed: list[Any] = []
+    monkeypatch.setattr(domains, "train_encoder", lambda *given, **more: handed.append((given[:3], more)))
+    for seed, name in enumerate(domains.TRAINED, 3):
+        assert domains.TRAINED[name](encoder, ("a", "b"), seed, {}) is encoder
+    losses = [given[1] for given, _ in handed]
+    assert losses[0] is domains.SimCSELoss
+    assert (losses[1].func, losses[1].keywords) == (
+        domains.DCLRLoss, {"complementary_model": "start", "masked_share": 0.14}
+    )  # fmt: skip
+    assert [(given[0], given[2], more) for given, more in handed] == [
+        (encoder, ["a", "b"], {"max_steps": 25, "learning_rate": rate, "seed": seed, "show_progress_bar": False})
+        for seed, rate in ((3, 2e-5), (4, 3e-5))
+    ]
+
+
+def test_the_run_of_a_row_is_a_name_without_spaces_and_commas():
+    assert domains.run_name("", "food", "adapt, 0.5 points", 3) == "text-food-adapt_0.5_points-seed3"
+    assert domains.run_name("minilm", "food", "start", 0) == "minilm-food-start-seed0"
 
 
 def test_a_transform_of_statistics_is_that_of_the_module(encoder):

@@ -25,7 +25,7 @@ from transformers import AutoTokenizer
 
 from benchmarks import __main__ as entrance
 from benchmarks import building, hub, papers, training
-from benchmarks.paper_settings import SETTINGS
+from benchmarks.paper_settings import SETTINGS, TABLES
 from benchmarks.records import append, records
 from benchmarks.studies import Mistake, Options, named_study
 from st_extras.evaluation import SEVEN_STS, load_sts
@@ -379,7 +379,7 @@ def test_the_figures_of_a_row_are_those_of_its_setting():
     after = {"RepAL": {"average": 71.0, "average_wmean": 72.0}}
     trained = {"method": "m", "seed": 3, "steps": 5, "average": 70.0, "without_dev": {"average": 69.0}}
     found = [trained | {"post_processing": after}, {"method": "other", "seed": 3, "steps": 5, "average": 1.0}]
-    assert scores(Row("m"), found) == {3: 70.0}
+    assert scores(Row("m"), [*found, {"method": "m", "seed": 4, "failed": "out of memory"}]) == {3: 70.0}
     assert scores(Row("m"), found, without_dev=True) == {3: 69.0}
     assert scores(Row("m", after="RepAL"), found) == {3: 71.0}
     assert scores(Row("m", after="RepAL", setting="wmean"), found) == {3: 72.0}
@@ -396,6 +396,13 @@ def test_a_row_and_what_failed_are_on_the_page(tmp_path):
     assert "| SimCSE | 76.25 | 70.00 (1) | -6.25 | 69.00 |" in papers_tables(tmp_path).written().splitlines()
     append("papers", "dclr-0-failed-1", {"method": "dclr", "seed": 0, "failed": "out of memory: x"}, root=tmp_path)
     assert "Failed: dclr, seed 0 (out of memory)." in papers_tables(tmp_path).written()
+    base = {"method": "base-first-last", "seed": 0, "steps": 0, "post_processing": {"plain": {"average_wmean": 60.0}}}
+    append("papers", "base-first-last-0", base, root=tmp_path)
+    sections = papers_tables(tmp_path).written().split("\n## ")
+    assert [part.partition("\n")[0] for part in sections if "dclr, seed 0" in part] == ["## DCLR"], "not under others"
+    (repal,) = (part for part in sections if part.startswith("RepAL\n"))
+    assert repal.rstrip().endswith(TABLES["repal"].note)
+    assert "| base model | 63.69 | 60.00 (1) | -3.69 |  |" in repal.splitlines()
     append("papers", "dclr-0", record | {"method": "dclr"}, root=tmp_path)
     assert "Failed" not in papers_tables(tmp_path).written(), "it ran since"
 

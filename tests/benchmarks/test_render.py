@@ -31,9 +31,10 @@ COLUMNS = [
 
 
 def test_rows_meet_columns(study):
+    append("study", "same-0", {"method": "same", "seed": 0, "average": 60.0})
     on_dev = {"of": runs("study/dclr"), "metric": "dev", "minus": BASE, "minus_metric": "average"}
     rows = {"base": {"of": BASE}, "SimCSE": {"of": SIMCSE}, "DCLR": {"of": runs("study/dclr more/dclr")}}
-    rows |= {"DCLR on dev": on_dev, "none": {}}
+    rows |= {"DCLR on dev": on_dev, "none": {}, "same": {"of": runs("study/same")}}
     assert Table("method", rows, COLUMNS, note="A note.").written().splitlines() == [
         "| method | seeds | score | minus SimCSE |",
         "|---|---:|---:|---:|",
@@ -42,6 +43,7 @@ def test_rows_meet_columns(study):
         "| DCLR | 3 | 65.50 ± 3.12 | +3.50 [+0.21, +6.79] |",
         "| DCLR on dev | 2 | 64.75 ± 1.06 | +14.75 [+5.22, +24.28] |",
         "| none |  |  |  |",
+        "| same | 1 | 60.00 | +0.00 |",
         "",
         "A note.",
     ]

@@ -5,6 +5,7 @@ import random
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,32 @@ def test_a_record_is_what_hybrid_search_finds(data, encoder, tmp_path, monkeypat
     assert len({row["difference"] for row in record["rows"].values()}) > 2
 
 
+def test_the_weight_of_an_adapted_row_is_that_of_its_own_embeddings(data, encoder, tmp_path, monkeypatch):
+    by = {"adapt": 3.0, KEPT: 0.2}
+
+    def moved(rows: np.ndarray, name: str) -> np.ndarray:
+        moved = rows * np.linspace(1, 1 + by[name], rows.shape[1], dtype=np.float32)
+        return moved / np.linalg.norm(moved, axis=1, keepdims=True)
+
+    def chosen_routes(name: str, *_: Any) -> Any:
+        return SimpleNamespace(after=lambda start: (moved(start[0], name), moved(start[1], name)))
+
+    monkeypatch.setattr(retrieval, "load_encoder", lambda **_: encoder)
+    monkeypatch.setattr(hybrid, "chosen_routes", chosen_routes)
+    record = hybrid.score("mpnet", {}, "med", data, tmp_path, shares=[0.2])
+    task = load_retrieval(data / "retrieval" / "med")
+    sentences, index = queries_from_documents(TEXTS), hybrid.BM25(TEXTS)
+    queries = [task.queries[key] for key in RetrievalEvaluator(task).queries_ids]
+    found = [encoder.encode(one, normalize_embeddings=True) for one in (queries, TEXTS, sentences)]
+    for name in by:
+        of_queries, of_documents, of_sentences = (moved(one, name) for one in found)
+        expected = hybrid.bm25_weight(of_sentences @ of_documents.T, index.scores(sentences))
+        assert record["weights"][f"{name} + BM25, 0.2, weight from documents"] == pytest.approx(expected, abs=1e-5)
+        expected = hybrid.bm25_weight(of_queries @ of_documents.T, index.scores(queries), 0.2)
+        assert record["weights"][f"{name} + BM25, 0.2"] == pytest.approx(expected, abs=1e-5)
+    assert len(set(record["weights"].values())) == 6, "each row has its own"
+
+
 def test_documents_are_joined_on_like_topics_and_are_relevant_to_the_queries_of_each():
     words = [[f"{topic}{i}" for i in range(12)] for topic in ("car", "dog", "sea")]
     texts = {f"d{i}": " ".join([*random.Random(i).sample(words[i % 3], 6), f"own{i}"]) for i in range(60)}
@@ -260,6 +287,16 @@ def test_passages_are_those_of_hybrid_search(data, encoder, tmp_path, monkeypatc
         for bm25 in ("", " + BM25")
     }
     queries, evaluator = list(task.queries.values()), RetrievalEvaluator(task)
+    of_queries = encoder.encode([task.queries[key] for key in evaluator.queries_ids], normalize_embeddings=True)
+    halfway = np.zeros((len(of_queries), len(task.documents)))
+    for place, text in enumerate(task.documents.values()):
+        is_longer = bool(passages.longer_than_read(encoder, [text])[0])
+        spans = passages.passage_spans(text, 4, 3) if is_longer else [(0, len(text))]
+        parts = encoder.encode([text[begin:end] for begin, end in spans], normalize_embeddings=True)
+        cosines = of_queries @ parts.T
+        halfway[:, place] = (cosines.max(axis=1) + cosines.mean(axis=1)) / 2
+    rows = retrieval.scored([("mean", halfway)], evaluator)
+    assert record["rows"]["4 words, step 3, mean"]["ndcg@10"] == pytest.approx(rows["mean"]["ndcg@10"], abs=0.01)
     for name, options in {
         "4 words, step 3 + BM25": {"passages": 4},
         "start + BM25": {"passages": None},
