@@ -62,6 +62,21 @@ def test_nothing_of_a_long_document_is_left_unread(still_encoder, text):
     assert len(cut_documents(still_encoder, [text], 80).spans) < 40, "with such a prompt, no text is read"
 
 
+def test_many_documents_are_tokenized_in_parts(still_encoder, monkeypatch):
+    texts = ["a cat" if number % 3 else "cat " * (10 + number) for number in range(13)]
+    expected = [len(text.split()) > still_encoder.max_seq_length - 2 for text in texts]
+    for most in (1, 2, 5, 1000):
+        monkeypatch.setattr(passages_module, "_COUNTED", most)
+        assert longer_than_read(still_encoder, texts).tolist() == expected
+
+
+def test_of_the_passages_that_are_kept_each_belongs_to_its_document():
+    cut = Passages(np.array([0, 2, 3, 4, 7]), np.array([[place, place + 9] for place in range(7)], dtype=np.int32))
+    numbers, kept = cut.kept(np.array([1, 2, 4, 6]))
+    assert (numbers.tolist(), kept.first.tolist()) == ([0, 1, 3], [0, 1, 2, 4])
+    assert kept.spans.tolist() == [[1, 10], [2, 11], [4, 13], [6, 15]]
+
+
 @pytest.mark.parametrize("counts", [[1, 1, 1], [3, 1, 2], [1, 5, 1]])
 def test_the_best_passage_counts_for_its_document(counts):
     first = np.cumsum([0, *counts])

@@ -106,6 +106,7 @@ def test_texts_that_the_tokenizer_does_not_know(encoder, tmp_path, caplog):
         adapt(encoder, lost, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     check_known(encoder, [*SENTENCES, *SENTENCES, lost[0]], "data")
+    check_known(encoder, [*SENTENCES, *SENTENCES, *SENTENCES[:2], *lost[:2]], "data")  # a tenth of them
     assert not caplog.messages
     check_known(encoder, [*SENTENCES, *lost], "data")
     assert "50% of the texts have only unknown tokens" in caplog.text
