@@ -115,13 +115,13 @@ def test_a_rebuilt_model_keeps_its_settings(encoder):
 def test_arguments_of_encode_reach_the_modules_that_stay_and_what_replaces_one(encoder):
     encoder.module_kwargs = {"0": ["task"], "1": ["other"]}
     first, pooling = encoder
-    for modules, expected in (
+    for kept, expected in (
         ([first, pooling], {"0": ["task"], "1": ["other"]}),
         ([first, Normalize(), pooling], {"0": ["task"], "1": [], "2": ["other"]}),
         ([first, Normalize()], {"0": ["task"], "1": ["other"]}),
         ([pooling], {"0": ["other"]}),
     ):
-        assert with_modules(encoder, modules).module_kwargs == expected
+        assert with_modules(encoder, kept).module_kwargs == expected
 
 
 def test_settings_of_each_layer_are_cut_with_them(folder):
