@@ -32,9 +32,10 @@ def run(options: argparse.Namespace) -> None:
     data = options.data or ("hub" if of_papers else "")
     if not data or (data == "hub" and not of_papers):
         sys.exit("--data FOLDER (or ST_EXTRAS_DATA) must name the folder with the corpora and the scored sets.")
-    given = [f"--{name}" for name in ("encoder", "plan", "mini_batch_size") if getattr(options, name)]
-    if given and not of_papers:
-        raise Mistake(f"{given[0].replace('_', '-')} must be given to the studies papers and papers_zh alone.")
+    given = {"--encoder": options.encoder, "--plan": options.plan or None, "--mini-batch-size": options.mini_batch_size}
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong and not of_papers:
+        raise Mistake(f"{wrong[0]} must be given to the studies papers and papers_zh alone.")
     import torch
 
     if options.threads:

@@ -68,12 +68,9 @@ def read_collection(name: str, data: Path, texts: int) -> RetrievalTask:
     return joined(task, texts) if name.startswith("long-") else task
 
 
-def cut(documents: Sequence[str], longer: Sequence[bool], words: int, step: int) -> Passages:
-    """Return the passages of N documents, of which those that are ``longer`` are cut."""
-    spans = [
-        passage_spans(text, words, step) if is_longer else [(0, len(text))]
-        for text, is_longer in zip(documents, longer, strict=True)
-    ]
+def cut(documents: Sequence[str], words: int, step: int) -> Passages:
+    """Return the passages of N documents, so many words each, of which one begins every ``step`` words."""
+    spans = [passage_spans(text, words, step) for text in documents]
     first = np.cumsum([0, *map(len, spans)])
     return Passages(first, np.array([span for found in spans for span in found], dtype=np.int32))
 
@@ -115,7 +112,8 @@ def score(
     places = {f"{collection}.q": queries, f"{collection}.d": documents}
     of_queries, of_documents = embeddings(name, settings, places, cache)
     start = of_queries @ of_documents.T
-    chosen = [i for i, is_longer in enumerate(longer) if is_longer]
+    chosen = np.flatnonzero(longer).tolist()
+    long_texts = [documents[i] for i in chosen]
 
     def rows() -> Iterator[tuple[str, np.ndarray]]:
         yield START, start
@@ -123,8 +121,8 @@ def score(
             yield called, words
             yield f"{START} + {called}", weighted(start, words, bm25_weight(start, words))
         for length, step in cuts:
-            passages = cut([documents[i] for i in chosen], [True] * len(chosen), length, step)
-            listed = passages.texts([documents[i] for i in chosen])
+            passages = cut(long_texts, length, step)
+            listed = passages.texts(long_texts)
             (of_passages,) = embeddings(name, settings, {f"{collection}.{length}-{step}": listed}, cache)
             scores = of_queries @ of_passages.T
             best, mean = start.copy(), start.copy()

@@ -160,13 +160,15 @@ def run_variant(
         return round(100 * float(surface[0, 0]), 2)
 
     def weighted(prepared: tuple[Vectors, Array], pairs: STSDataset) -> float:
-        """The mean of the scores of the subsets, by their sizes."""
+        """The mean of the scores of the subsets, by their sizes; NaN where the grades of one are all the same."""
         subsets = [np.flatnonzero(np.asarray(pairs.subsets) == name) for name in dict.fromkeys(pairs.subsets)]
+        grades = [[pairs.scores[row] for row in rows] for rows in subsets]
+        if any(len(set(of_subset)) < 2 for of_subset in grades):
+            return float("nan")
         (v, redundant), mean = prepared
         sides = [np.concatenate([rows, rows + len(pairs)]) for rows in subsets]
         parts = [
-            score(((v[side], redundant[side]), mean), [pairs.scores[row] for row in rows])
-            for rows, side in zip(subsets, sides, strict=True)
+            score(((v[side], redundant[side]), mean), of_subset) for side, of_subset in zip(sides, grades, strict=True)
         ]
         return float(np.average(parts, weights=[len(rows) for rows in subsets]))
 
@@ -178,7 +180,7 @@ def run_variant(
         result[pairs.name] = score(prepared, pairs.scores)
         by_subsets.append(weighted(prepared, pairs))
     result["average"] = round(statistics.mean(result[pairs.name] for pairs in tests), 2)
-    if np.isfinite(by_subsets).all():  # the scores of a subset may be all the same
+    if np.isfinite(by_subsets).all():
         result["average_wmean"] = round(statistics.mean(by_subsets), 2)
     return result
 

@@ -122,17 +122,35 @@ def follow_umask(path: Path) -> None:
     # once at import, as a program that sets another one later would have its files opened to others here.
     mask = os.umask(0o077)
     os.umask(mask)
-    for file in (path,) if path.is_file() else path.rglob("*"):
-        if file.is_file():
-            file.chmod(0o666 & ~mask)
+    for file in (path,) if path.is_file() else _files(path):
+        file.chmod(0o666 & ~mask)
 
 
 def sync_files(folder: Path) -> None:
     """Wait until all files of a folder have reached the disk."""
-    for file in folder.rglob("*"):
-        if file.is_file():
-            with file.open("rb+") as opened:
-                os.fsync(opened.fileno())
+    for file in _files(folder):
+        with file.open("rb+") as opened:
+            os.fsync(opened.fileno())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Return the files in a folder and below it, without links: what they lead to may be of others."""
+    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def check_writable(name: str, path: Path) -> None:
+    """Check that a file or folder can be made beside ``path``, before the work that it is for.
+
+    Args:
+        name: what the message calls it.
+        path: it may be missing, and so may the folders around it.
+
+    Raises:
+        ValueError: if the folder may not be written to, or its disk is read-only.
+    """
+    folder = next(place for place in path.absolute().parents if place.exists())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"{name} must be in a folder that may be written to, got {str(path)!r}: choose another.")
 
 
 # --- a folder ---
@@ -191,10 +209,17 @@ def check_output(output: str | PathLike[str], *, overwrite: bool = False) -> Pat
 
     Raises:
         ValueError: if ``output`` is a file or below one, a mount point, the working directory or above it, or holds
-            anything that may not be replaced; or if something that no run wrote is in the way beside it.
+            anything that may not be replaced; if something that no run wrote is in the way beside it; or if its path is
+            no text in UTF-8 or nothing may be written there.
     """
     check_bool("overwrite", overwrite)
     path = Path(output).resolve()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # safetensors could not write there, after all the work
+        raise ValueError(
+            f"output must be a folder whose path is valid text in UTF-8, got {str(path)!a}: choose another."
+        ) from None
     if os.path.ismount(path):
         raise ValueError(
             f"output must be a folder that can be renamed, got the mount point {str(output)!r}: take one in it."
@@ -208,6 +233,7 @@ def check_output(output: str | PathLike[str], *, overwrite: bool = False) -> Pat
     nearest = next(place for place in (path, *path.parents) if place.exists())
     if not nearest.is_dir():
         raise ValueError(f"output must be a folder, got {str(output)!r}: {str(nearest)!r} is a file.")
+    check_writable("output", path)
     work, new, replaced = _work_folders(path)
     mark = work / MARK
     if not (mark.is_file() and mark.stat().st_size == 0) and _names(work):

@@ -4,7 +4,9 @@ import errno
 import json
 import math
 import os
+import threading
 import time
+from array import array
 from pathlib import Path
 
 import pytest
@@ -50,16 +52,34 @@ def test_an_error_keeps_the_earlier_file_and_leaves_nothing_behind(path, error):
 
 
 def test_what_a_killed_process_left_is_taken_away_an_hour_later(path):
-    old, new, other = (
-        path.with_name(name) for name in (".file.1-1.partial", ".file.2-2.partial", ".file2.1-1.partial")
-    )
-    for file in (old, new, other):
-        file.write_text("half")
-    for file in (old, other):
-        os.utime(file, (time.time() - 4000,) * 2)
-    with whole_file(path) as partial:
-        partial.write_text("whole")
-    assert {*path.parent.iterdir()} == {path, new, other}
+    for target, beside in ((path, "file2"), (path.with_name("a[1].json"), "a1.json")):
+        before = {*path.parent.iterdir()}
+        old, new, other = (
+            path.with_name(f".{name}.partial") for name in (f"{target.name}.1-1", f"{target.name}.2-2", f"{beside}.1-1")
+        )
+        for file in (old, new, other):
+            file.write_text("half")
+        for file in (old, other):
+            os.utime(file, (time.time() - 4000,) * 2)
+        with whole_file(target) as partial:
+            partial.write_text("whole")
+        assert {*path.parent.iterdir()} == before | {target, new, other}
+
+
+def test_what_another_process_takes_away_at_the_same_time_is_no_error(path):
+    path.with_name(".file.1-1.partial").symlink_to("gone")  # found by its name, and not there when it is looked at
+    write_json(path, 1)
+    assert path.read_text() == "1"
+
+
+def test_two_threads_that_write_a_file_do_not_write_into_each_other(path):
+    with whole_file(path) as mine:
+        mine.write_text("mine")
+        thread = threading.Thread(target=write_json, args=(path, "other"))
+        thread.start()
+        thread.join()
+        assert (mine.read_text(), path.read_text()) == ("mine", '"other"')
+    assert path.read_text() == "mine"
 
 
 def test_a_full_disk_names_the_file(path, monkeypatch):
@@ -123,6 +143,9 @@ def test_errors_about_something_else_pass(path):
 def test_the_borders_of_texts_count_in_a_digest():
     assert digest(["ab", "c"]) == digest([b"ab", "c"]) != digest(["a", "bc"])
     assert len(digest([])) == 32
+    numbers = array("i", [1, 2, 3])
+    assert digest([memoryview(numbers)]) == digest([numbers.tobytes()])
+    assert digest(["a \ud800"]) not in (digest(["a "]), digest(["a ?"])), "a text that is not valid has one, too"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")

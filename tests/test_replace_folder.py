@@ -352,6 +352,7 @@ def test_places_that_cannot_be_replaced_are_refused(tmp_path, monkeypatch):
         ("..", "working directory"),
         (tmp_path / "file", "is a file"),
         (tmp_path / "file" / "out", "file' is a file"),
+        (tmp_path / "b\udce4r" / "out", "valid text in UTF-8"),
     ]:
         for overwrite in (True, False):
             with pytest.raises(ValueError, match=rf"^output must .*{reason}"):
@@ -360,8 +361,30 @@ def test_places_that_cannot_be_replaced_are_refused(tmp_path, monkeypatch):
         check_output(tmp_path / "out", overwrite="yes")
 
 
+def test_links_in_an_earlier_result_go_and_what_they_lead_to_stays(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "thesis.txt").write_text("mine")
+    (tmp_path / "data" / "thesis.txt").chmod(0o400)
+    with replace_folder(tmp_path / "out") as folder:
+        (folder / "linked").symlink_to(tmp_path / "data")
+        (folder / "thesis.txt").symlink_to(tmp_path / "data" / "thesis.txt")
+    replace(tmp_path / "out", "two", overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "out"}
+    assert (tmp_path / "data" / "thesis.txt").read_text() == "mine"
+    assert (tmp_path / "data" / "thesis.txt").stat().st_mode & 0o777 == 0o400, "neither opened to others nor written"
+
+
 def test_a_link_to_a_folder_stays_a_link(out, tmp_path):
     (tmp_path / "link").symlink_to(out)
     replace(tmp_path / "link", "two", overwrite=True)
     assert (tmp_path / "link").is_symlink()
     assert (out / "model.safetensors").read_text() == "two"
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, mode: Path(place) != tmp_path)  # root may write everywhere else
+    for place in (tmp_path / "out", tmp_path / "new" / "out"):
+        with pytest.raises(ValueError, match=r"^output must be in a folder that may be written to, got .*out'"):
+            check_output(place)
+    (tmp_path / "inner").mkdir()
+    check_output(tmp_path / "inner" / "out")

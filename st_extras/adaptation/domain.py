@@ -46,6 +46,7 @@ from st_extras.adaptation.run import (
 from st_extras.checks import check_choice, check_interval, check_not_negative, shown
 from st_extras.citations import CITATIONS
 from st_extras.correlation import spearman_of_pairs
+from st_extras.encoders.passages import warn_of_cut_texts
 from st_extras.evaluation import LabeledTexts, LabelFreeComparison, STSDataset, without_labeled
 from st_extras.evaluation.geometry import mean_cosine, moved_threshold, unrelated_cosines
 from st_extras.evaluation.label_free import LEAST_CONFIRMED, MOST_COMPARED
@@ -129,6 +130,7 @@ def adapt(
     check_settings(max_general_loss, strength, threshold)
     with start_run(model, output, options) as run:
         sample = run.sample(texts)
+        warn_of_cut_texts(model, sample.texts)
         if isinstance(dev, LabeledTexts):  # candidates are not computed from the texts whose labels choose
             sample = dataclasses.replace(sample, texts=without_labeled(sample.texts, dev.texts))
         embeddings = run.encode_sample(sample.texts, "Encoding")

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from st_extras.evaluation.reporting import check_embeddings
-from st_extras.files import whole_file
 
 TEXT_FILE = "neighbors.md"
 SEARCHES = "searches.md"
@@ -60,8 +59,7 @@ def write_neighbors(
     shown = sorted(random.Random(seed).sample(candidates, min(_EXAMPLES, len(candidates))))
     parts = [_summary(len(texts), changed, len(shown), folds)]
     parts += [_example(texts, row, (base, near_base), (end, near_end)) for row in shown]
-    with whole_file(folder / TEXT_FILE) as partial:
-        partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
+    (folder / TEXT_FILE).write_text("\n\n".join(parts) + "\n", encoding="utf8")
     return float(changed[0].double().mean())
 
 
@@ -95,8 +93,7 @@ def write_searches(
             mark = "" if new in olds else "**new:** "
             lines.append(f"| {_escaped(documents[old])} | {mark}{_escaped(documents[new])} |")
         parts.append("\n".join(lines))
-    with whole_file(folder / SEARCHES) as partial:
-        partial.write_text("\n\n".join(parts) + "\n", encoding="utf8")
+    (folder / SEARCHES).write_text("\n\n".join(parts) + "\n", encoding="utf8")
     return share
 
 

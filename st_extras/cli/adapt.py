@@ -131,10 +131,10 @@ def adapt(
     print_candidates(adapted)
     if not adapted.candidates:
         return
-    given = {"--prompt": prompt, "--column": column, "--before": encoder}
+    given = {"--prompt": prompt, "--column": column}
     more = [word for name, value in given.items() if value is not None for word in (name, value)]
     sources = [word for source in text for word in ("--text", source)]
-    _print_cosines(adapted.details, shlex.join(["st-extras", "evaluate", str(output), *sources, *more]))
+    _print_cosines(adapted.details, shlex.join(["st-extras", "evaluate", encoder, str(output), *sources, *more]))
     if adapted.details.not_tried is not None:
         print_line(f"Not tried: {adapted.details.not_tried}.")
     print_line("Another one: the same command with --overwrite and --strength NAME, such as medium.")

@@ -17,11 +17,6 @@ _RULE = (
     "Rule: the first candidate that is not worse than the base model by more than one standard error is chosen. BM25 "
     "shows harm, not how much better a search is."
 )
-_BESIDE_BM25 = (
-    "With BM25 beside both encoders, adapt-search added 1.5 points of nDCG@10 on the mean of seven collections, and "
-    "0.4, 0.9 and nothing on three small ones: of few documents, plain hybrid search (st-extras search with the base "
-    "model) may do."
-)
 
 
 def adapt_search(
@@ -125,8 +120,6 @@ def adapt_search(
     print_candidates(adapted)
     if adapted.candidates and judged is None:
         print_line(_RULE)
-    if chosen is not None:
-        print_line(_BESIDE_BM25)
     weight = details.bm25_weight
     if weight is not None:
         print_line(f"Hybrid search: score = {adapted.model.similarity_fn_name} + {weight:.4g} x BM25.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -25,4 +26,4 @@ def demo(
     if as_json:
         print_json({"files": written})
     else:
-        print_line(f"Written: {', '.join(written)}. Try: st-extras adapt demo {written[0]} -o my-encoder")
+        print_line(f"Written: {', '.join(written)}. Try: st-extras adapt demo {quote(written[0])} -o my-encoder")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from st_extras.checks import argument_called, check_interval, counted
+from st_extras.checks import argument_called, counted
 from st_extras.cli import options
 from st_extras.cli.console import one_line, print_json, print_line, print_table, shows_bars, threshold_line
 
@@ -25,7 +25,7 @@ _DATA = {
         *("judged", "whole_files", "split", "baseline", "index", "language", "passages", "ranks"),
         *("query_prompt", "document_prompt"),
     ),
-    "text": ("before", "threshold", "prompt", "column"),
+    "text": ("threshold", "prompt", "column"),
     "sts": ("sets", "setting"),
 }
 """The options that name the data, one for each job, and the other options of the job."""
@@ -37,8 +37,6 @@ _CAVEAT = (
     "The score is not in points. It holds only for texts that no encoder here was fitted on, and was tried on "
     "transforms and short trainings of the first encoder: between two encoders of other origin it may be wrong."
 )
-_SLOW = 30.0
-"""Seconds of encoding from which a line says how long it will take."""
 _MEANINGS = {
     "knn_accuracy": "share of texts whose nearest neighbour has their label; knn5: the majority of five",
     "v_measure": "agreement of k-means clusters with the labels; _std: over three seeds",
@@ -122,18 +120,10 @@ def evaluate(
             rich_help_panel=options.TEXT,
         ),
     ] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(
-            help="--text: encoder to compare the others with; default: the first one.",
-            callback=options.find_encoders,
-            rich_help_panel=options.TEXT,
-        ),
-    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="--text: your threshold on cosines with the encoder before; where it moves is printed.",
+            help="--text: your threshold on cosines with the first encoder; where it moves is printed.",
             rich_help_panel=options.TEXT,
         ),
     ] = None,
@@ -183,10 +173,9 @@ def evaluate(
 
     bar = shows_bars(quiet, as_json)
     _check_data(context)
-    encoders = encoder if before is None else [before, *encoder]
-    if repeated := [name for number, name in enumerate(encoders) if name in encoders[:number]]:
+    if repeated := [name for number, name in enumerate(encoder) if name in encoder[:number]]:
         raise ValueError(f"ENCODER must be different ones, got {repeated[0]!r} twice.")
-    models = _load_each(encoders, bar, query_prompt, document_prompt)
+    models = _load_each(encoder, bar, query_prompt, document_prompt)
     if labeled is not None:
         with argument_called("--labeled", "path"):
             labels = evaluation.load_labeled_texts(labeled, text_column=text_column, label_column=label_column)
@@ -222,8 +211,6 @@ def evaluate(
             raise ValueError(
                 f"--baseline must be bm25 or one of the rows {', '.join(map(repr, rows))}, got {baseline!r}."
             )
-        if bar and index is None:
-            models = _announced(models, len(encoder), list(task.documents.values()))
         comparison = evaluation.compare_retrieval(
             task,
             models,
@@ -247,10 +234,6 @@ def evaluate(
         from st_extras.text.corpus import stream_sentences
 
         options.check_column(context, text)
-        if threshold is not None:
-            check_interval("threshold", threshold, -1, 1)
-            if len(encoders) == 1:
-                raise ValueError("--threshold needs two encoders: give --before, the one that it is for.")
         texts = stream_sentences(text, column=column)
         with argument_called("--text", "texts"):
             report = evaluation.compare_texts(  # imports torch, which takes seconds
@@ -296,22 +279,6 @@ def _load_each(encoders: Sequence[str], bar: bool, query_prompt: str | None, doc
         options.set_prompts(model, query_prompt, document_prompt)
         if bar and len(encoders) > 1:
             print_line(f"Encoding with {name}", to_stderr=True)
-        yield name, model
-
-
-def _announced(models: Models, count: int, documents: Sequence[str]) -> Models:
-    """Yield the encoders; before one whose documents take long, print how long."""
-    from st_extras.encoders.passages import encoding_seconds
-
-    for name, model in models:
-        seconds = encoding_seconds(model, documents)
-        if seconds >= _SLOW:
-            hint = "; with --index FILE, once" if count == 1 else "; --index FILE keeps them, for one encoder alone"
-            print_line(
-                f"{name} encodes {counted(len(documents), 'document')}, which takes about "
-                f"{counted(max(1, round(seconds / 60)), 'minute')}{hint}.",
-                to_stderr=True,
-            )
         yield name, model
 
 

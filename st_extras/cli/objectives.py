@@ -7,13 +7,11 @@ import inspect
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from traceback import walk_tb
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from st_extras.checks import check_choice, counted, shown
-from st_extras.cli.console import DEBUG, FailedStepError, print_line, raised_here, with_type
+from st_extras.cli.console import DEBUG, print_line, raised_here, with_type
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -152,26 +150,6 @@ def make_loss(
             f"objective must name a class that is made from an encoder and the settings of --set, got {objective!r}: "
             f"{with_type(error)}; {DEBUG}=1 shows the traceback."
         ) from error
-
-
-@contextmanager
-def named_loss(objective: str) -> Iterator[None]:
-    """Let an error that a class of the user's own raises in a step of a training name the class.
-
-    Raises:
-        FailedStepError: if it does, also in place of a ValueError.
-    """
-    try:
-        yield
-    except Exception as error:
-        if objective not in LOSSES and _raised_in(error, _loss_class(objective)):
-            raise FailedStepError(f"a step of the loss {objective!r}", error) from error
-        raise
-
-
-def _raised_in(error: Exception, kind: type) -> bool:
-    """Return whether a method of an object of the class ``kind`` raised ``error``, or what it called."""
-    return any(isinstance(frame.f_locals.get("self"), kind) for frame, _ in walk_tb(error.__traceback__))
 
 
 def _loss_class(name: str) -> type[nn.Module]:

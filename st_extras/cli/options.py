@@ -7,6 +7,8 @@ argument as Python has it, which is the option's name.
 from __future__ import annotations
 
 import glob
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +34,6 @@ Those of ``evaluate`` also show which options go together: see ``_check_data``.
 
 READ = (
     "encoder",
-    "before",
     "text",
     "documents",
     "more_documents",
@@ -46,6 +47,8 @@ READ = (
 """Parameters that name files, folders or patterns that are read; some may also name what is on the hub."""
 WRITTEN = ("output", "index", "ranks", "folder")
 """Parameters that name a file or folder to write."""
+_TILDE = re.compile(r"(--[\w-]+=)(~.*)", re.DOTALL)
+"""A home folder that shells leave to the program: ``--output=~/adapted``."""
 
 
 class Command(TyperCommand):
@@ -57,6 +60,8 @@ class Command(TyperCommand):
         Raises:
             ValueError: if an option that names data, and takes one value, is given twice.
         """
+        after_sign = ((one, _TILDE.fullmatch(one)) for one in args)
+        args = [one if found is None else found[1] + os.path.expanduser(found[2]) for one, found in after_sign]
         _, _, order = self.make_parser(ctx).parse_args(args=[*args])
         for parameter in (one for one in self.params if one.name in READ):
             if (count := order.count(parameter)) > 1 and not parameter.multiple:
@@ -116,6 +121,9 @@ def check_replaceable(option: str, path: Path, kind: str, start: bytes) -> None:
     if not path.absolute().parent.is_dir():
         raise ValueError(f"{option} must be a file in an existing folder, got {str(path)!r}.")
     if not path.exists():
+        from st_extras.files import check_writable
+
+        check_writable(option, path)
         return
     if path.is_file():
         with path.open("rb") as file:

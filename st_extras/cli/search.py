@@ -116,15 +116,15 @@ def search(
 
     from st_extras.modules import load  # below: torch, which takes seconds
     from st_extras.search import HybridSearch
-    from st_extras.search.parquet_file import check_search_file
+    from st_extras.search.parquet_file import check_search_file, stored_version
 
+    is_new = False
     if index is not None:
         with argument_called("--index", "path"):
-            check_search_file(index)
+            is_new = stored_version(check_search_file(index)) is None
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     show_progress_bar = shows_bars(quiet, as_json)
-    is_new = index is not None and not (index.exists() and index.stat().st_size)
     if index is not None and not is_new:
         with argument_called("--index", "path"):
             found = HybridSearch.open(index, model, batch_size=batch_size)

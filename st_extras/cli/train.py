@@ -162,8 +162,11 @@ def train(
     settings = objectives.loss_settings(objective, set_ or ())
     arguments = trainer_settings(trainer or ())
     sentences = list(stream)
+    # Weights that are trained are loaded in float32, also from a folder that says bfloat16, in which small updates are
+    # lost. Those beside LoRA adapters are not trained.
+    dtype: Literal["float32"] | None = None if "lora" in arguments else "float32"
     with argument_called("--max-length", "max_seq_length"):
-        model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_seq_length)
+        model = load_encoder(encoder, pooling=pooling, layers=layers, max_seq_length=max_seq_length, dtype=dtype)
     if not (shows_bars(quiet, as_json) or are_progress_bars_disabled()):
         disable_progress_bars()
         context.call_on_close(enable_progress_bars)
@@ -173,7 +176,7 @@ def train(
     model.model_card_data.train_datasets = [{"name": ", ".join(Path(name).name for name in text)}]
     options_given = [f"--set {pair}" for pair in set_ or ()] + [f"--trainer {pair}" for pair in trainer or ()]
     step = " and ".join([f"training with objective {objective!r}", *options_given])
-    with named_step(step), objectives.named_loss(objective), argument_called("--steps", "max_steps"):
+    with named_step(step), argument_called("--steps", "max_steps"):
         result = train_encoder(
             model,
             lambda model: objectives.make_loss(objective, settings, model, sentences, batch_size),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import time
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby
@@ -24,6 +23,7 @@ PASSAGE_WORDS = 110
 _FEWEST_WORDS, _MOST_WORDS = 4, 10_000  # of a passage
 _FEWEST_TOKENS = 2  # that an encoder must have room for, for each word of a passage
 _COUNTED = 1000  # texts that are tokenized at a time
+_LOOKED_AT = 500  # texts of a corpus that show how long the others are
 
 
 @dataclass(frozen=True)
@@ -198,20 +198,14 @@ def warn_of_long_ones(model: SentenceTransformer, documents: Sequence[str]) -> N
         )
 
 
-def encoding_seconds(model: SentenceTransformer, documents: Sequence[str]) -> float:
-    """Return about how long ``model`` takes to encode all passages of the documents, from 16 passages of them.
-
-    Args:
-        model: the encoder.
-        documents: N texts.
-    """
-    words = [document.split() for document in documents]
-    pieces = [" ".join(some[:PASSAGE_WORDS]) for some in words[:: max(1, len(words) // 16)][:16]]
-    if not pieces:
-        return 0.0
-    model.encode(pieces[:1], show_progress_bar=False)  # what the first pass prepares
-    began = time.perf_counter()
-    model.encode(pieces, show_progress_bar=False)
-    seconds = time.perf_counter() - began
-    repeated = 4 / 3 if max(map(len, words)) > PASSAGE_WORDS else 1.0  # passages share a quarter with the next
-    return seconds * repeated * sum(map(len, words)) / max(1, sum(len(piece.split()) for piece in pieces))
+def warn_of_cut_texts(model: SentenceTransformer, texts: Sequence[str]) -> None:
+    """Warn if many of some texts, which have no passages, are read in part: of the first 500, more than a tenth."""
+    looked_at = texts[:_LOOKED_AT]
+    if (count := int(longer_than_read(model, looked_at, "").sum())) > len(looked_at) / 10:
+        logger.warning(
+            "%s of the first %s texts are longer than the %s tokens that the encoder reads: of these, only the "
+            "beginnings count. Give their paragraphs or sentences as texts instead.",
+            f"{count:,}",
+            f"{len(looked_at):,}",
+            model.max_seq_length,
+        )

@@ -27,7 +27,6 @@ English tokenizers have below 50 and 700 (BERT's, SmolLM2's), multilingual ones 
 """
 _MUCH_UNKNOWN = 0.2  # share of unknown tokens
 _TEXTS_READ, _LETTERS_READ = 2000, 500  # of each text
-_MANY_UNKNOWN = 0.1  # share of texts with only unknown tokens, above which a warning is logged
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
@@ -188,7 +187,7 @@ def check_mask_token(model: Any, on_missing_mask: str, what: str, otherwise: str
 
 
 def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> None:
-    """Warn if the tokenizer knows no token of many texts: the encoder cannot distinguish them.
+    """Refuse texts of which the tokenizer knows no token: the encoder cannot distinguish them.
 
     Args:
         model: the encoder. One without a tokenizer of the transformers library is not checked.
@@ -205,12 +204,11 @@ def check_known(model: SentenceTransformer, texts: Sequence[str], name: str) -> 
         return
     nothing = {unknown, tokenizer.convert_tokens_to_ids("\u2581")}  # SentencePiece's space
     found = tokenizer(list(texts), add_special_tokens=False, truncation=True)["input_ids"]
-    lost = [text for text, ids in zip(texts, found, strict=True) if nothing.issuperset(ids)]
-    remedy = f"such as {shown(lost[0])}: use an encoder for their language or script" if lost else ""
-    if len(lost) == len(texts):
-        raise ValueError(f"{name} must hold tokens that the encoder knows, got only unknown tokens, {remedy}.")
-    if len(lost) > _MANY_UNKNOWN * len(texts):
-        logger.warning("%.0f%% of the texts have only unknown tokens, %s.", 100 * len(lost) / len(texts), remedy)
+    if all(map(nothing.issuperset, found)):
+        raise ValueError(
+            f"{name} must hold tokens that the encoder knows, got only unknown tokens, such as {shown(texts[0])}: use "
+            "an encoder for their language or script."
+        )
 
 
 def warn_if_poorly_read(model: SentenceTransformer, texts: Sequence[str]) -> str | None:

@@ -29,7 +29,7 @@ from st_extras.ranking import (
     score_blocks,
 )
 from st_extras.search import HybridSearch
-from st_extras.search.parquet_file import check_search_file
+from st_extras.search.parquet_file import check_search_file, stored_version
 from st_extras.text.corpus import different_texts, is_blank
 from st_extras.text.term_weights import BM25
 
@@ -325,7 +325,7 @@ def _open_index(
     """
     with argument_called("index", "path"):
         path = check_search_file(index or "")
-    if not path.exists():
+    if stored_version(path) is None:
         passage_words = PASSAGE_WORDS if passages == "default" else passages
         settings = {"language": language, "passages": passage_words, **options}
         search = HybridSearch(model, task.documents, queries=queries, **settings)

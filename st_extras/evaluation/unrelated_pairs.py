@@ -207,11 +207,11 @@ def compare_texts(
         >>> report.texts, list(report.cosines["demo"])
         (200, [100, 1000])
     """
-    loaded = list(models)
     if threshold is not None:
         threshold = check_interval("threshold", threshold, -1, 1)
-        if len(loaded) < 2:
-            raise ValueError(f"threshold needs a second encoder, whose equivalent is found, got {len(loaded)}.")
+    loaded = list(models)
+    if threshold is not None and len(loaded) < 2:
+        raise ValueError(f"threshold needs a second encoder, whose equivalent is found, got {len(loaded)}.")
     sample, read = sampled_texts(texts, _SAMPLED, 42)
     has_routes = any(has_search_routes(model) for _, model in loaded)
     if has_routes and prompt is not None:

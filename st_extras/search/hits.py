@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypedDict
 
-from st_extras.checks import shown
+from st_extras.checks import check_iterable
 from st_extras.encoders.passages import Passages
 from st_extras.text.documents import Document, Scalar, check_id
 from st_extras.text.term_weights import STOP_WORDS, matching_spans, search_words
@@ -127,9 +127,7 @@ def check_ids(argument: str, ids: Collection[Id]) -> set[Id]:
     Raises:
         ValueError: if they are no collection of texts and whole numbers.
     """
-    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
-        raise ValueError(f"{argument} must be a list of ids, got {shown(ids)}.")
-    return {check_id(one, argument, "document") for one in ids}
+    return {check_id(one, argument, "document") for one in check_iterable(argument, ids, "a list of ids")}
 
 
 def has_same_text(document: Document, other: Document) -> bool:

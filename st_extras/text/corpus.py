@@ -63,9 +63,10 @@ def is_dataset(source: Any, *, name: str = "sentences") -> bool:
     if isinstance(source, Mapping):
         keys = ", ".join(map(repr, list(source)[:10])) or "none"
         given = f"a {type(source).__name__} with the keys {keys}"
-        hint = f": give one of them, as in data[{next(iter(source), 'train')!r}]"
         if all(isinstance(value, str) for value in source.values()):
             hint = ": give its values, as in data.values()"
+        else:
+            hint = f": give one of them, as in data[{next(iter(source))!r}]"
     elif hasattr(source, "columns") and not hasattr(source, "column_names"):
         given, hint = f"a {type(source).__name__}", ": give a column of it, as in frame['sentence']"
     elif isinstance(source, Iterable) and not isinstance(source, bytes) and getattr(source, "shape", None) != ():

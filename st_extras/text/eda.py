@@ -138,6 +138,8 @@ class EDA:
         synonyms = self.synonyms.get(word, ()) if isinstance(self.synonyms, Mapping) else self.synonyms(word)
         if isinstance(synonyms, str):  # one of its letters would be drawn
             raise ValueError(f"synonyms must hold a list for each word, got the string {shown(synonyms)} for {word!r}.")
+        if synonyms and not (isinstance(synonyms, Sequence) and all(isinstance(one, str) for one in synonyms)):
+            raise ValueError(f"synonyms must hold a list of strings for each word, got {shown(synonyms)} for {word!r}.")
         return synonyms
 
 

@@ -9,7 +9,7 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -24,7 +24,7 @@ KINDS = (".txt", ".md", ".jsonl", ".csv", ".tsv", ".json", ".parquet")
 """The kinds of files that are read, as their names end."""
 
 _ALIASES = {".ndjson": ".jsonl", ".markdown": ".md", ".mdown": ".md", ".mkd": ".md", ".mdx": ".md"}
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_PACKINGS: dict[str, Any] = {".gz": gzip, ".bz2": bz2, ".xz": lzma}
 _OTHER_FILES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
     b"\xd0\xcf\x11\xe0": "a document of an office program",
@@ -61,7 +61,7 @@ def file_kind(path: str | PathLike[str]) -> tuple[str, str]:
         ".jsonl"; ".markdown", ".mdown", ".mkd" and ".mdx" are ".md".
     """
     name = Path(str(path).lower())
-    packed = name.suffix if name.suffix in _OPENERS else ""
+    packed = name.suffix if name.suffix in _PACKINGS else ""
     kind = Path(name.stem).suffix if packed else name.suffix
     kind = _ALIASES.get(kind, kind)
     return (kind if kind in KINDS else ""), packed
@@ -84,7 +84,7 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
             f"{path} must be a text file or table, also as .gz, .bz2 or .xz, got {markup}: save its text as .md or "
             ".txt."
         )
-    with (_OPENERS[packed] if packed else open)(path, "rb") as binary:
+    with (_PACKINGS[packed].open if packed else open)(path, "rb") as binary:
         try:
             start = binary.peek(8192)
             other_kind = next((kind for first, kind in _OTHER_FILES.items() if start.startswith(first)), None)
@@ -99,6 +99,12 @@ def open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
             if not packed:
                 raise
             raise ValueError(f"{path}: not a whole {packed} file ({error}).") from None
+
+
+def packed_as(path: str | PathLike[str], content: bytes) -> bytes:
+    """Return what a file of this name holds of ``content``: packed if the name ends in .gz, .bz2 or .xz."""
+    packed = file_kind(path)[1]
+    return _PACKINGS[packed].compress(content) if packed else content
 
 
 def read_lines(path: str | PathLike[str]) -> Iterator[tuple[int, str]]:

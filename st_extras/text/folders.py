@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from glob import glob, has_magic
+from glob import escape, glob, has_magic
 from itertools import takewhile
 from os import PathLike
 from pathlib import Path
@@ -153,7 +153,9 @@ def _check_one_kind(files: list[Path], others: list[Path], where: str) -> list[P
         got = " and ".join(f"{len(by_kind[kind]):,} {kind} (such as {by_kind[kind][0]})" for kind in kinds)
         endings = {"".join(file.suffixes[-1 - bool(file_kind(file)[1]) :]) for file in by_kind[kinds[0]]}
         parts = Path(where).parts
-        root = Path(where) if Path(where).is_dir() else Path(*takewhile(lambda part: not has_magic(part), parts))
+        root = (
+            Path(escape(where)) if Path(where).is_dir() else Path(*takewhile(lambda part: not has_magic(part), parts))
+        )
         patterns = [repr(str(root / "**" / f"*{ending}")) for ending in sorted(endings)]
         raise ValueError(
             f"{where!r} must stand for files of one kind, got {got}: give patterns of those to read, such as "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from st_extras.checks import check_count, check_fraction, shown
 from st_extras.files import whole_file
 from st_extras.text.corpus import iterate_sentences
-from st_extras.text.files import file_kind, open_text, parse_json
+from st_extras.text.files import open_text, packed_as, parse_json
 
 _FORMAT = "st-extras frequency table"
 _MAX_BATCH_SIZE = 1_000_000  # texts
@@ -65,7 +64,7 @@ class FrequencyTable:
         if not all(token is None or isinstance(token, str) for token in self.tokens):
             raise ValueError(f"tokens must be strings, or None at ids without one, got {shown(self.tokens)}.")
         given = torch.as_tensor(counts)
-        self.counts = given.to(torch.int64).cpu()
+        self.counts = given.to(torch.int64, copy=True).cpu()  # which may be counted on elsewhere
         self.num_texts = check_count("num_texts", num_texts)
         if self.counts.shape != (len(self.tokens),):
             needed = f"one entry for each of the {len(self.tokens)} tokens {shown(self.tokens)}"
@@ -161,13 +160,13 @@ class FrequencyTable:
         """Write vocabulary, counts and number of texts as JSON; ``path`` appears only when the file is complete.
 
         Args:
-            path: the file; packed if its name ends in ``.gz``.
+            path: the file; packed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
         """
         content: dict[str, Any] = {"format": _FORMAT, "num_texts": self.num_texts}
         content |= {"tokens": self.tokens, "counts": self.counts.tolist()}
         data = (json.dumps(content, ensure_ascii=False) + "\n").encode()
         with whole_file(Path(path)) as partial:
-            partial.write_bytes(gzip.compress(data) if file_kind(path)[1] == ".gz" else data)
+            partial.write_bytes(packed_as(path, data))
 
     def labels(self, low_frequency_ratio: float = 0.5) -> Tensor:
         """Label each input id: 1 = low frequency, 0 = high frequency.

@@ -32,6 +32,7 @@ from st_extras.text.phrases import RakePhrases
 from st_extras.text.words import (
     MAX_TOP_K,
     Span,
+    checked_span,
     english_stop_words,
     find_all_words,
     find_words,
@@ -269,21 +270,21 @@ def keyword_spans(text: str, extractor: Extractor) -> list[Span]:
     if all(isinstance(item, str) for item in items):
         spans = find_words(text, items)  # type: ignore[arg-type]
     else:
-        spans = without_overlaps(_checked_span(text, item) for item in items)
+        spans = without_overlaps(_span_within(text, item) for item in items)
     return [match.span() for start, end in spans for match in _NOT_SPACE.finditer(text, start, end)]
 
 
-def _checked_span(text: str, item: Any) -> Span:
+def _span_within(text: str, item: Any) -> Span:
     """Return ``item`` as a span of ``text``.
 
     Raises:
-        ValueError: if it lies outside the text.
+        ValueError: if it is no pair of whole numbers, or lies outside the text.
     """
-    start, end = item
+    start, end = checked_span("keywords", item)
     if not 0 <= start < end <= len(text):
         raise ValueError(
-            f"keywords must return spans with 0 <= start < end <= {len(text)}, the length of the text, "
-            f"got {(start, end)} for {text!r}."
+            f"keywords must return words, or spans with 0 <= start < end <= {len(text)}, the length of the text, got "
+            f"{shown(item)} for {shown(text)}."
         )
     return start, end
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from st_extras.checks import check_choice, check_count, counted
+from st_extras.checks import check_choice, check_count, counted, shown
 from st_extras.text.corpus import iterate_sentences
 from st_extras.text.phrases import PhraseExtractor, RakePhrases
-from st_extras.text.words import MAX_TOP_K, Span, WordFinder, split_at_words, word_spans
+from st_extras.text.words import MAX_TOP_K, SPACELESS, Span, WordFinder, checked_span, split_at_words, word_spans
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -19,6 +20,13 @@ MaskedRow = tuple[str, str, str]
 """``(sentence, masked, phrase)``."""
 _MANY_MASKED_WHOLE = 0.2
 """A larger share of sentences without another word than their phrase is warned of."""
+_SPACELESS_WORD = re.compile(f"[{SPACELESS}]+")
+_SEGMENT = (
+    "in text without spaces between words, take them from a segmenter, as RakePhrases(language='chinese') does "
+    "(--set language=chinese), or give words="
+)
+_LONG_WORDS = 6
+"""Characters: words of scripts without spaces have 2 to 4 on average in Chinese and Japanese, 4 to 5 in Thai."""
 logger = logging.getLogger(__name__)
 
 
@@ -126,6 +134,7 @@ class PhraseMasking:
             )
         self.skipped += len(given) - len(rows.unique("_source"))
         self._check_masked(rows["masked"])
+        self._check_words(rows["phrase"][:])
         return rows.remove_columns("_source")
 
     def _check_masked(self, masked: Iterable[str]) -> None:
@@ -136,14 +145,23 @@ class PhraseMasking:
         """
         rest = [text if self.mask_token is None else text.replace(self.mask_token, "") for text in masked]
         share = sum(not any(map(str.isalnum, text)) for text in rest) / len(rest)
-        hint = (
-            "in text without spaces between words, take them from a segmenter, as RakePhrases(language='chinese') does "
-            "(--set language=chinese), or give words="
-        )
         if share == 1:
-            raise ValueError(f"sentences must hold more than their phrases, got only sentences masked whole: {hint}.")
+            raise ValueError(
+                f"sentences must hold more than their phrases, got only sentences masked whole: {_SEGMENT}."
+            )
         if share > _MANY_MASKED_WHOLE:
-            logger.warning(f"{share:.0%} of the masked sentences are nothing but the mask: {hint}.")
+            logger.warning(f"{share:.0%} of the masked sentences are nothing but the mask: {_SEGMENT}.")
+
+    def _check_words(self, phrases: Sequence[str]) -> None:
+        """Warn if the words of phrases in scripts without spaces are so long that they are whole clauses."""
+        words = [word for phrase in phrases for word in phrase.split(" ") if _SPACELESS_WORD.fullmatch(word)]
+        spaceless = sum(any(map(_SPACELESS_WORD.fullmatch, phrase.split(" "))) for phrase in phrases)
+        average = sum(map(len, words)) / max(1, len(words))
+        if spaceless > _MANY_MASKED_WHOLE * len(phrases) and average >= _LONG_WORDS:
+            logger.warning(
+                f"Took {spaceless:,} of {len(phrases):,} phrases of text without spaces for words of {average:.0f} "
+                f"characters on average, as long as clauses: {_SEGMENT}."
+            )
 
     def _columns(self, sentences: Sequence[str], indices: Sequence[int]) -> dict[str, list[Any]]:
         """Return the columns of the rows made from the sentences, and the index of each row's sentence, ``_source``."""
@@ -158,8 +176,12 @@ class PhraseMasking:
 
     def _mask_augmented(self, sentence: str) -> list[MaskedRow]:
         """Return the rows of the augmented sentence, or of the sentence itself if augmentation left no phrase."""
-        if self.augmentation is not None and (rows := self._mask(self.augmentation(sentence))):
-            return rows
+        if self.augmentation is not None:
+            changed = self.augmentation(sentence)
+            if not isinstance(changed, str):
+                raise ValueError(f"augmentation must return the changed sentence, got {shown(changed)}.")
+            if rows := self._mask(changed):
+                return rows
         return self._mask(sentence)
 
     def _mask(self, sentence: str) -> list[MaskedRow]:
@@ -170,7 +192,10 @@ class PhraseMasking:
         folded = [word.casefold() for word in pieces[1::2]]  # the words are the odd pieces
         breaks = {index for index, gap in enumerate(pieces[2:-1:2], 1) if gap and not gap.isspace()}
         rows: dict[tuple[str, ...], MaskedRow] = {}
-        for phrase in self.extractor(sentence):
+        phrases = self.extractor(sentence)
+        if isinstance(phrases, str) or not isinstance(phrases, Iterable):  # of a string, each letter would be a phrase
+            raise ValueError(f"extractor must return a list of phrases or (start, end) spans, got {shown(phrases)}.")
+        for phrase in phrases:
             if isinstance(phrase, str):
                 target = tuple(phrase.casefold().split(" "))  # right if single spaces stand between its words
                 if not (starts := _occurrences(folded, target, breaks)):
@@ -178,9 +203,9 @@ class PhraseMasking:
                     starts = _occurrences(folded, target, breaks)
                 own = starts[:1]
             else:
-                spans = self.words(sentence)
-                target = _words_within(sentence, spans, *phrase)
-                starts, own = _occurrences(folded, target, breaks), [sum(end <= phrase[0] for _, end in spans)]
+                spans, (begin, stop) = self.words(sentence), checked_span("extractor", phrase)
+                target = _words_within(sentence, spans, begin, stop)
+                starts, own = _occurrences(folded, target, breaks), [sum(end <= begin for _, end in spans)]
             if target in rows or not starts:
                 continue
             count = len(target)

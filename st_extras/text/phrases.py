@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from st_extras.checks import check_count, check_seed, check_strings
+from st_extras.checks import check_count, check_seed, check_strings, shown
 from st_extras.text.corpus import check_sentence
 from st_extras.text.words import Span, WordFinder, jieba_spans, phrase_stop_words, split_at_words, word_spans
 
@@ -199,14 +199,23 @@ class ChunkPhrases:
         from nltk.tokenize import TreebankWordTokenizer
 
         tokens = TreebankWordTokenizer().tokenize(sentence)
-        return _chunker(self.grammar).parse(Tree("S", self._tag(tokens))) if tokens else Tree("S", [])
+        if not tokens:
+            return Tree("S", [])
+        found = self._tag(tokens)
+        tagged = [*found] if isinstance(found, Iterable) else []
+        if len(tagged) != len(tokens) or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in tagged):
+            raise ValueError(
+                f"tagger must return (token, tag) for each of the {len(tokens)} tokens, got {shown(found)} for "
+                f"{shown(tokens)}."
+            )
+        return _chunker(self.grammar).parse(Tree("S", tagged))
 
 
 @lru_cache(maxsize=8)
 def _chunker(grammar: str) -> Any:
     from nltk import RegexpParser
 
-    return RegexpParser(grammar, loop=2)
+    return RegexpParser(grammar)
 
 
 @lru_cache(maxsize=1)  # nltk.pos_tag would read its file at every call
@@ -231,11 +240,12 @@ def _align(sentence: str, tokens: Sequence[str]) -> list[Span | None]:
     spans: list[Span | None] = []
     position = 0
     for token in tokens:
-        start = sentence.find(token, position)
-        if start >= 0:
+        start, is_word = sentence.find(token, position), any(map(str.isalnum, token))
+        # another mark of this form may stand further on: '', where this one is written "
+        if start >= 0 and (is_word or not any(map(str.isalnum, sentence[position:start]))):
             position = start + len(token)
             spans.append((start, position))
-        elif token.startswith("-") or not any(map(str.isalnum, token)):  # -LRB-, ``
+        elif token.startswith("-") or not is_word:  # -LRB-, ``
             spans.append(None)
         else:
             raise ValueError(f"parse must return a tree of the sentence {sentence!r}, got the token {token!r}.")

@@ -331,7 +331,7 @@ def _matches_in_word(word: str, words: frozenset[str], language: str | None) -> 
         for place in range(*piece.span()):
             size = next((n for n in (2, 1) if _folded(word[place : min(place + n, piece.end())]) in words), 0)
             if size and spans and place <= spans[-1][1]:  # pairs share a character
-                spans[-1] = (spans[-1][0], max(spans[-1][1], place + size))
+                spans[-1] = (spans[-1][0], place + size)
             elif size:
                 spans.append((place, place + size))
     return tuple(spans)

@@ -7,7 +7,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
+from operator import index
 from pathlib import Path
+from typing import Any
+
+from st_extras.checks import shown
 
 Span = tuple[int, int]
 """``(start, end)`` in characters."""
@@ -74,10 +78,24 @@ def jieba_spans(text: str) -> list[Span]:
 
 @lru_cache(maxsize=1)  # a phrase extractor and PhraseMasking split the same sentence one after the other
 def split_at_words(text: str, words: WordFinder = word_spans) -> tuple[str, ...]:
-    """Return ``(gap, word, gap, ..., word, gap)``, which joined is ``text`` again."""
+    """Return ``(gap, word, gap, ..., word, gap)``, which joined is ``text`` again.
+
+    Raises:
+        ValueError: if ``words`` returns anything but spans that lie in ``text``, left to right.
+    """
     if words is word_spans:
         return tuple((_ASCII_SPLIT if text.isascii() else _SPLIT).split(text))  # the same pieces, in one call
-    edges = [0, *(edge for span in words(text) for edge in span), len(text)]
+    found = words(text)
+    try:
+        edges = [0, *(index(edge) for start, end in found for edge in (start, end)), len(text)]
+        in_order = all(first <= second for first, second in pairwise(edges))
+    except (TypeError, ValueError):
+        in_order = False
+    if not in_order:
+        raise ValueError(
+            "words must return the (start, end) spans of a sentence's words, left to right and without overlaps, got "
+            f"{shown(found)} for {shown(text)}."
+        )
     return tuple(text[start:end] for start, end in pairwise(edges))
 
 
@@ -134,6 +152,26 @@ def find_words(text: str, words: Iterable[str]) -> list[Span]:
         if not inside:
             spans.append((start, end))
     return without_overlaps(spans)
+
+
+def checked_span(name: str, item: Any) -> Span:
+    """Return ``item`` as a span.
+
+    Args:
+        name: the argument whose function returned it, for the message.
+        item: an item of what that function returned, and no text.
+
+    Raises:
+        ValueError: if it is not two whole numbers.
+    """
+    try:
+        start, end = map(index, item)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must return words or (start, end) spans, got {shown(item)}: leave out what else stands beside "
+            "them, such as scores."
+        ) from None
+    return start, end
 
 
 def without_overlaps(spans: Iterable[Span]) -> list[Span]:

@@ -51,6 +51,9 @@ class LossStateCallback(TrainerCallback):
     gradient counts as zero). A loss of this package that owns parameters refuses to train in several processes
     without this callback.
 
+    In ``hyperparameter_search``, every trial begins with the loss's state of the first one; the trainer makes a new
+    model for each trial, but no new loss.
+
     The callback adds the loss's ``instruments`` to every log entry with a training loss, and so to TensorBoard and all
     other callbacks, whatever their order. ``instruments`` is a property: a dict of numbers or 0-dim tensors of the last
     training step (``noise_angle`` of DCLR, ``adversary_share`` of AdCSE ...). They are read only then, so no other step
@@ -61,6 +64,7 @@ class LossStateCallback(TrainerCallback):
 
     def __init__(self, trainer: SentenceTransformerTrainer) -> None:
         self.trainer = trainer
+        self._start: dict[str, Tensor] | None = None  # of the loss, for each trial of a search
 
     @classmethod
     def attach(cls, trainer: SentenceTransformerTrainer) -> LossStateCallback:
@@ -99,7 +103,12 @@ class LossStateCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Copy rank 0's parameters and buffers to every process."""
+        """Copy rank 0's parameters and buffers to every process; begin each trial of a search with the same loss."""
+        if state.is_hyper_param_search:  # the trainer makes a new model for each trial, and keeps its loss
+            if self._start is None:
+                self._start = {name: value.detach().clone() for name, value in self._state().items()}
+            else:
+                self._load(self._start)
         if get_world_size() > 1:
             for name, tensor in self._state().items():
                 if not name.endswith(_EXTRA):
@@ -119,7 +128,10 @@ class LossStateCallback(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Save the loss's state to the checkpoint that was just written, and list its files: it is complete."""
-        folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+        run: Any = args.output_dir
+        if state.is_hyper_param_search:  # no public way leads to the folder of a trial
+            run = self.trainer._get_output_dir(getattr(self.trainer, "_trial", None))  # noqa: SLF001
+        folder = Path(str(run)) / f"checkpoint-{state.global_step}"
         folder.mkdir(parents=True, exist_ok=True)
         rank = get_rank()
         tensors = {
@@ -141,15 +153,22 @@ class LossStateCallback(TrainerCallback):
         Raises:
             ValueError: if the checkpoint is incomplete, or its loss state belongs to a loss with other settings.
         """
+        self._load(_read_state(Path(checkpoint), self._state()), str(Path(checkpoint, FILE_NAME)))
+
+    def _load(self, stored: Mapping[str, Tensor], source: str = "") -> None:
+        """Set the loss's state, in place; ``source`` names the file that it is from.
+
+        Raises:
+            ValueError: if a random state of the file is none.
+        """
         current = self._state()
-        stored = _read_state(Path(checkpoint), current)
         for prefix, loss in self._losses().items():
             for path, module in loss.named_modules(prefix=prefix):
                 if (state := stored.get(f"{path}.{_EXTRA}")) is not None:
                     try:
                         module.set_extra_state(state)
                     except ValueError as error:
-                        raise ValueError(f"{Path(checkpoint, FILE_NAME)}, {path}: {error}") from None
+                        raise ValueError(f"{source}, {path}: {error}") from None
         with torch.no_grad():
             for name, value in stored.items():
                 if not name.endswith(_EXTRA):

@@ -62,7 +62,8 @@ class TrainedCard:
     def __init__(self, model: SentenceTransformer, loss: nn.Module, evaluator: BaseEvaluator | None) -> None:
         self.card: Any = model.model_card_data
         self.evaluator = evaluator
-        self.widget = list(self.card.widget), self.card.usage_examples
+        self.widget = list(self.card.widget)
+        self.card.widget = self.widget or [{}]  # else the trainer puts sentences there, which takes time as well
         scores = self.card.eval_results_dict or {}
         self.before = {} if evaluator is None else dict(scores.get(evaluator, {}))
         name_base_model(model)
@@ -71,7 +72,7 @@ class TrainedCard:
 
     def leave_out_sentences(self) -> None:
         """Take the sentences of the training text off the card; those that the user put there stay."""
-        self.card.widget, self.card.usage_examples = self.widget
+        self.card.widget = self.widget
         for dataset in self.card.train_datasets:
             for key in _EXAMPLES:
                 dataset.pop(key, None)

@@ -20,11 +20,11 @@ from torch import nn
 from transformers import TrainerCallback, set_seed
 from transformers.trainer_callback import PrinterCallback
 
-from st_extras.checks import check_instance, shown
+from st_extras.checks import check_instance, counted, shown
 from st_extras.encoders.adapters import lora_adapters, trained_state
 from st_extras.encoders.distributed import leave_processes_at_exit
 from st_extras.encoders.loading import check_length
-from st_extras.encoders.structure import check_known, fix_padding_side
+from st_extras.encoders.structure import check_known, fix_padding_side, warn_if_poorly_read
 from st_extras.files import replace_folder
 from st_extras.training.checkpoints import (
     check_same_training,
@@ -158,6 +158,14 @@ def train_encoder(
         OSError: if the disk is full. The training can be resumed.
     """
     check_instance("model", model, SentenceTransformer)
+    if isinstance(evaluator, list | tuple):
+        raise ValueError(
+            f"evaluator must be one evaluator, whose score chooses the weights, got {counted(len(evaluator), 'item')}: "
+            "give SequentialEvaluator([...]), which counts the last one, or all by its main_score_function."
+        )
+    check_instance("evaluator", evaluator, BaseEvaluator, or_none=True)
+    if isinstance(callbacks, TrainerCallback):
+        raise ValueError(f"callbacks must be a list of callbacks, got a {type(callbacks).__name__}: give [callback].")
     settings = TrainingSettings(
         batch_size=batch_size,
         learning_rate=learning_rate,
@@ -186,6 +194,7 @@ def train_encoder(
     texts = spaced_texts(dataset)
     warn_of_labels(dataset, texts)
     check_known(model, texts, "data")
+    warn_if_poorly_read(model, texts)
     with lora_adapters(model, settings.lora) as merge_adapters:
         warn_of_half_precision(model)
         loss_module = loss if isinstance(loss, nn.Module) else loss(model)
@@ -201,16 +210,18 @@ def train_encoder(
         card = TrainedCard(model, loss_module, evaluator)
         base = {} if evaluator is None else {name: x.to("cpu", copy=True) for name, x in trained_state(model).items()}
         with kept:
-            trainer = EncoderTrainer(
-                model,
-                args=args,
-                train_dataset=dataset,
-                loss=loss_module,
-                evaluator=evaluator,
-                callbacks=[*callbacks],
-                trained_only=lora is not None,
-            )
-            card.leave_out_sentences()
+            try:
+                trainer = EncoderTrainer(
+                    model,
+                    args=args,
+                    train_dataset=dataset,
+                    loss=loss_module,
+                    evaluator=evaluator,
+                    callbacks=[*callbacks],
+                    trained_only=lora is not None,
+                )
+            finally:
+                card.leave_out_sentences()
             trainer.remove_callback(PrinterCallback)  # without a bar it would print each log entry to stdout
             LossStateCallback.attach(trainer)
             began = time.perf_counter()
@@ -290,6 +301,16 @@ def _result(trainer: EncoderTrainer, metric: str | None, before: float | None, s
         return TrainingRun(trainer, metric, curve, steps, None, steps, seconds)
     if best_step is None or not math.isfinite(best):
         raise DivergenceError(f"Training diverged, no checkpoint has a finite {key}: try a lower learning rate.")
+    if trainer.best_is_lost:
+        logger.warning(
+            "The best weights, of step %d (%s was %.4f), could not be loaded from their checkpoint: the last weights, "
+            "of step %d, are kept.",
+            best_step,
+            metric,
+            best,
+            steps,
+        )
+        return TrainingRun(trainer, metric, curve, steps, dict(curve).get(steps), steps, seconds)
     if not (best > before if trainer.args.greater_is_better else best < before):
         logger.warning(
             "No checkpoint was better than the base model, which is saved unchanged: %s was %.4f before training and "

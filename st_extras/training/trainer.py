@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.base import model_card
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from torch import nn
@@ -132,17 +128,21 @@ class EncoderTrainer(SentenceTransformerTrainer):
 
     With them, those of a large model would be gigabytes beside its small adapters. Sentence Transformers would save
     adapters with the name of their base model, and load that model to resume: another one if, for example, layers were
-    removed after loading. No public way leads to other files, so two private methods are overridden.
+    removed after loading. No public way leads to other files, so three private methods are overridden.
 
     Args:
         arguments: of the trainer, as are ``options``.
         trained_only: whether checkpoints hold the trained parameters alone.
+
+    Attributes:
+        best_is_lost: whether the best checkpoint could not be loaded, so that the model has the last weights. Sentence
+            Transformers logs an error then, and goes on.
     """
 
     def __init__(self, *arguments: Any, trained_only: bool, **options: Any) -> None:
         self.trained_only = trained_only
-        with _hidden_bar() if options["args"].disable_tqdm else nullcontext():
-            super().__init__(*arguments, **options)
+        self.best_is_lost = False
+        super().__init__(*arguments, **options)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         if not self.trained_only:
@@ -162,16 +162,19 @@ class EncoderTrainer(SentenceTransformerTrainer):
             raise ValueError(f"{checkpoint_path!r} must hold the weights that are trained now, got others.")
         model.load_state_dict(stored, strict=False)
 
+    def _load_best_model(self) -> None:
+        load = self._load_from_checkpoint  # with what LossStateCallback has put around it
 
-@contextmanager
-def _hidden_bar() -> Iterator[None]:
-    """Hide the bar "Computing widget examples" of the model card, which no argument of Sentence Transformers hides."""
-    bar = model_card.tqdm  # type: ignore[attr-defined]  # imported there, which is how the bar is reached
-    model_card.tqdm = partial(bar, disable=True)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        model_card.tqdm = bar  # type: ignore[attr-defined]
+        def load_or_note(checkpoint: str) -> None:
+            self.best_is_lost = True
+            load(checkpoint)
+            self.best_is_lost = False
+
+        self._load_from_checkpoint = load_or_note  # type: ignore[method-assign, assignment]
+        try:
+            super()._load_best_model()
+        finally:
+            self._load_from_checkpoint = load  # type: ignore[method-assign]
 
 
 # --- divergence ---
@@ -263,7 +266,10 @@ def _has_ended(state: TrainerState, patience: int | None) -> bool:
     if patience is None:
         return state.global_step >= state.max_steps
     saved: Any = state.stateful_callbacks  # as in the trainer's file: the state of each, by the name of its class
-    without_improvement = saved["EarlyStoppingCallback"]["attributes"]["early_stopping_patience_counter"]
+    stopping = saved["EarlyStoppingCallback"]
+    if isinstance(stopping, list):  # one of the caller's before that of run_trainer
+        stopping = stopping[-1]
+    without_improvement = stopping["attributes"]["early_stopping_patience_counter"]
     return bool(state.global_step >= state.max_steps or without_improvement >= patience)
 
 

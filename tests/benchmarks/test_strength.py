@@ -2,25 +2,36 @@
 
 import dataclasses
 import random
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 
-from benchmarks import strength
+from benchmarks import domains, strength
+from benchmarks.records import records
 from benchmarks.studies import Options
 from benchmarks.tables import strength as tables
 from st_extras.adaptation import CANDIDATES, CandidateResult, choice
 from st_extras.adaptation.domain import compute_candidates
-from st_extras.evaluation import LabelFreeComparison
+from st_extras.evaluation import LabelFreeComparison, label_scores
+from st_extras.modules.linear import Affine
 from tests.benchmarks.test_domains import domain, texts  # noqa: F401, a fixture
+from tests.fixtures import SENTENCES
 
 SETTINGS = {"fitted": 240, "scored": 50}
 NAMES = dict(zip(tables.STRENGTHS, CANDIDATES, strict=True))
 
 
 def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(strength, "encoder", lambda name: encoder)
+    normalized = SentenceTransformer(modules=[*encoder, Normalize()], device="cpu")
+    monkeypatch.setattr(strength, "encoder", lambda name: normalized)
     part = strength.sampled(domain, SETTINGS)
+    assert len(strength.sampled(domain, SETTINGS | {"scored": 999}).test) == len(domain.test)
     assert (len(part.train), len(part.test), len(part.labels)) == (240, 50, 50)
     assert all(
         domain.labels[domain.test.index(text)] == label for text, label in zip(part.test, part.labels, strict=True)
@@ -33,6 +44,11 @@ def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp
     base = strength.encoded(encoder, drawn)
     candidates = compute_candidates(drawn, base, folds=2, seed=42)
     comparison = LabelFreeComparison(drawn, base, folds=2, seed=42)
+    unit = torch.nn.functional.normalize(base)
+    cosines = (unit @ unit.T)[~torch.eye(len(unit), dtype=torch.bool)]
+    assert record["mean_cosine"] == pytest.approx(float(cosines.mean()), abs=1e-3)
+    first = strength.label_figures(strength.encoded(encoder, part.test), part.labels)
+    assert {key: record["rows"]["start"][key] for key in first} == pytest.approx(first, abs=0.01)
     for name, candidate in NAMES.items():
         after = candidates[candidate.name].transform.apply(strength.encoded(encoder, part.test))
         expected = strength.label_figures(after, part.labels)["mean"]
@@ -44,8 +60,69 @@ def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp
     monkeypatch.setattr(strength, "encoder", None)  # all embeddings are in the cache now
     assert strength.score("tiny", part, 210, 3, options) == record
     assert strength.score("tiny", part, 210, 4, options) != record
+    assert strength.score("tiny", part, 999, 3, options)["fitted"] == 240, "all that there are"
     with pytest.raises(ValueError, match="must hold 49 embeddings, got 50"):
         strength.score("tiny", strength.sampled(domain, SETTINGS | {"scored": 49}), 210, 3, options)
+
+
+def test_each_encoder_is_scored_from_its_own_numbers_of_texts_and_in_its_own_draws(
+    domain,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    made: list[Any] = []
+
+    def score(name: str, part: domains.Domain, count: int, seed: int, options: Options) -> dict[str, Any]:
+        made.append((name, part.name, count, seed))
+        assert (len(part.train), len(part.test)) == (settings[name]["fitted"], settings[name]["scored"])
+        return {"data": options.data.name}
+
+    monkeypatch.setattr(strength, "score", score)
+    monkeypatch.setattr(strength.Domain, "load", lambda name, data: dataclasses.replace(domain, name=name))
+    encoders = {"a": {"fewer": [20, 10], "seeds": [3, 5]}, "b": {"fitted": 30, "scored": 9}}
+    settings = {"a": {"fitted": 40, "scored": 7}, "b": {"fitted": 30, "scored": 9}}
+    study = {"name": "few", "texts": settings["a"] | {"seeds": [0]}, "encoders": encoders}
+    options = Options(tmp_path, tmp_path, tmp_path, sets=["banking77", "clinc150"])
+    strength.run(study, options)
+    sets = ("banking77", "clinc150")
+    of_a = [("a", name, count, seed) for name in sets for seed in (3, 5) for count in (40, 20, 10)]
+    assert made == [*of_a, *(("b", name, 30, 0) for name in sets)]
+    runs = [f"{name}-{data}-{count}-seed{seed}" for name, data, count, seed in made]
+    assert [one["run"] for one in records("few", root=tmp_path)] == sorted(runs)
+    strength.run(study, dataclasses.replace(options, seeds=[5, 6], encoders=["a"], sets=["clinc150"]))
+    assert made[len(runs) :] == [("a", "clinc150", count, 6) for count in (40, 20, 10)]
+
+
+def test_a_damaged_encoder_is_made_once_from_its_own_pairs(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(strength, "DAMAGED", {"damaged76": str(tmp_path / "damaged")})
+    monkeypatch.setattr(strength, "encoder", lambda name: {"minilm": encoder}[name])
+    monkeypatch.setattr(strength, "load_labeled_texts", lambda file: SimpleNamespace(texts=file.name, labels="l"))
+    asked: list[Any] = []
+    monkeypatch.setattr(strength, "damage", lambda *given: asked.append(given) or 5)
+    for _ in range(2):
+        strength.make_damaged("damaged76", tmp_path)
+    assert asked == [(encoder, "clinc150_train.tsv.gz", "l", 76.0)]
+
+
+def test_what_a_transform_does_to_general_pairs_is_scored(encoder):
+    first, second, grades = SENTENCES, SENTENCES[2:] + SENTENCES[:2], [3.0, 1.0, 4.0, 1.5, 5.0, 0.0, 2.0, 2.5]
+    found = {
+        "general": strength.encoded(encoder, [*first, *second]),
+        "made up-test": strength.encoded(encoder, SENTENCES),
+    }
+    part = domains.Domain("made up", [], SENTENCES, [*"aabbaabb"], [], [])
+    matrix = torch.diag(torch.linspace(-1, 4, 16, dtype=torch.float64))
+    offset = torch.full((16,), 0.1, dtype=torch.float64)
+    for transform, after in (
+        (None, found),
+        (Affine(matrix, offset), {k: v @ matrix + offset for k, v in found.items()}),
+    ):
+        scores = strength.label_scores_of(found, part, grades, transform)
+        left, right = after["general"].numpy().reshape(2, 8, 16)
+        cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+        assert scores["general"] == pytest.approx(100 * spearmanr(cosines, grades).statistic)
+        labels = label_scores(after["made up-test"].float(), part.labels)
+        assert scores["map_at_r"] == pytest.approx(100 * labels["map_at_r"], abs=1e-6)
 
 
 def test_an_encoder_is_damaged_by_pairs_of_a_label(encoder):
@@ -54,7 +131,7 @@ def test_an_encoder_is_damaged_by_pairs_of_a_label(encoder):
     batches = strength.pair_batches(*known, random.Random(0), size=16)
     pairs = [pair for _ in range(8) for pair in next(batches)]
     assert all(one != two and labels[one] == labels[two] for one, two in pairs)
-    assert len({text for pair in pairs[:80] for text in pair}) == 160
+    assert len({text for pair in pairs[:80] for text in pair}) == 160, "each pass has every pair, its last batch too"
     before = torch.cat([p.detach().clone().flatten() for p in encoder.parameters()])
     assert strength.damage(encoder, *known, border=101.0) == 5
     assert not torch.equal(before, torch.cat([p.detach().flatten() for p in encoder.parameters()]))

@@ -1,10 +1,22 @@
 """The text that is fitted on, the pairs that are scored, and pairs that two sets have in common."""
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks import pairs
-from benchmarks.texts import corpus_sentences, read_counts, spaced, thinned, without_sentences, write_counts
-from st_extras.evaluation import STSDataset
+from benchmarks.texts import DEV as DEV_NAME
+from benchmarks.texts import (
+    corpus_sentences,
+    read_counts,
+    scored_sets,
+    spaced,
+    sts_sentences,
+    thinned,
+    without_sentences,
+    write_counts,
+)
+from st_extras.evaluation import SEVEN_STS, STSDataset
 from st_extras.text.frequency import FrequencyTable
 from tests.helpers import write
 
@@ -52,8 +64,54 @@ def test_shared_pairs_are_counted_in_either_order():
 def test_unseen_sentences_are_short_ones_that_no_scored_set_holds(tmp_path, monkeypatch):
     known = STSDataset("any", ["A cat ."], ["a dog"], [1.0], ["any"])
     monkeypatch.setattr("benchmarks.texts.load_sts", lambda *_: known)
-    (tmp_path / "sts_unlabeled.txt").write_text(f"a cat\none\n{'long ' * 30}\ntwo\n", encoding="utf8")
-    assert corpus_sentences({"corpus": "sts-unseen", "sentences": 9}, tmp_path) == ["one", "two"]
+    lengths = {"hundred": "x" * 100, "more": "x" * 101}
+    text = ["a cat", "one", *lengths.values(), "two", "three", "A CAT!"]
+    (tmp_path / "sts_unlabeled.txt").write_text("\n".join(text), encoding="utf8")
+    unseen = ["one", lengths["hundred"], "two", "three"]
+    assert corpus_sentences({"corpus": "sts-unseen", "sentences": 9}, tmp_path) == unseen
+    assert corpus_sentences({"corpus": "sts-unseen", "sentences": 2}, tmp_path) == unseen[::2]
+
+
+def write_set(folder: Path, name: str, count: int, ending: str = ".tsv") -> None:
+    rows = [f"{name}\t{i}\t{name} one {i}\t{name} two {i}\n" for i in range(count)]
+    write(folder / f"{name}{ending}", "subset\tscore\tsentence1\tsentence2\n" + "".join(rows))
+
+
+def test_a_study_scores_the_sets_and_pairs_that_it_names(tmp_path):
+    """By default STS-B dev and the seven STS sets, all pairs."""
+    for number, name in enumerate((DEV_NAME, *SEVEN_STS, "zh_dev", "zh_a"), 4):
+        write_set(tmp_path, name, number, ".tsv.gz" if number % 2 else ".tsv")
+    dev, tests = scored_sets({"training": {}}, tmp_path)
+    assert (dev.name, len(dev)) == (DEV_NAME, 4)
+    assert {one.name: len(one) for one in tests} == {name: n for n, name in enumerate(SEVEN_STS, 5)}
+    few = {"training": {"pairs": {"zh_dev": 3, "others": 2}}, "dev": "zh_dev", "sets": ["zh_a", "sts12"]}
+    dev, tests = scored_sets(few, tmp_path)
+    assert [(one.name, one.scores) for one in (dev, *tests)] == [
+        ("zh_dev", [0.0, 4.0, 8.0]), ("zh_a", [0.0, 6.0]), ("sts12", [0.0, 2.0])
+    ]  # fmt: skip
+    assert dev.sentences2 == ["zh_dev two 0", "zh_dev two 4", "zh_dev two 8"]
+
+
+@pytest.mark.parametrize("file", ["sts_unlabeled.txt", "sts_unlabeled.txt.gz", None])
+def test_the_sentences_of_the_sets_are_a_file_or_those_of_all_pairs(tmp_path, file):
+    names = [*SEVEN_STS, "stsb_train", "stsb_dev", "sickr_train", "sickr_trial"]
+    for name in names:
+        write_set(tmp_path, name, 2)
+    expected = [f"{name} {side} {i}" for name in names for side in ("one", "two") for i in range(2)]
+    if file is not None:
+        expected = ["a b", "c", "d"]
+        write(tmp_path / file, "a b\nc\nd\n")
+    assert sts_sentences(tmp_path) == expected
+    assert corpus_sentences({"corpus": "sts"}, tmp_path) == expected
+    assert corpus_sentences({"corpus": "sts", "sentences": 2}, tmp_path) == expected[:2]
+
+
+def test_a_text_is_of_the_data_folder_or_an_address_and_as_long_as_is_asked_for(tmp_path, monkeypatch):
+    write(tmp_path / "mine.txt.gz", "one\ntwo\nthree\n")
+    assert corpus_sentences({"corpus": "mine.txt.gz"}, tmp_path) == ["one", "two", "three"]
+    assert corpus_sentences({"corpus": "mine.txt.gz", "sentences": 2}, tmp_path) == ["one", "two"]
+    monkeypatch.setattr("benchmarks.texts.read_sentences", lambda source, limit: (source, limit))
+    assert corpus_sentences({"corpus": "hf://a/b", "sentences": 5}, tmp_path) == ("hf://a/b", 5)
 
 
 def test_counts_come_back_in_their_order_and_at_the_ids_of_a_tokenizer(tmp_path, frequency_table, encoder):

@@ -36,5 +36,6 @@ def test_files_to_try_the_commands_with(run):
     assert (code, err, "st-extras adapt demo samples/sentences.txt" in out) == (0, "", True)
     assert {path.name for path in Path("samples").iterdir()} == {"labels.tsv", "pairs.tsv", "search", "sentences.txt"}
     assert run("demo", "samples")[0] == 2
+    assert "adapt demo 'my samples/sentences.txt' -o" in run("demo", "my samples")[1]
     files = json.loads(run("demo", "others", "--json")[1])["files"]
     assert (files[0], {*map(Path, files)}) == (str(Path("others/sentences.txt")), {*Path("others").iterdir()})

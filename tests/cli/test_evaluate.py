@@ -200,27 +200,3 @@ def test_the_report_of_one_encoder_is_part_of_that_of_several(run, tmp_path, dat
     assert {name: several[name] for name in one} == one
     if "--retrieval" not in data:
         assert {frozenset(metrics) for metrics in several.values()} == {frozenset(next(iter(one.values())))}
-
-
-def test_what_will_take_long_is_said_first(run, places, tmp_path, make_encoder, monkeypatch):
-    """With the hint that spares it the next time: a file keeps the documents of one encoder."""
-    seconds = {"value": 120.0}
-    seen: list[int] = []
-
-    def estimate(model: object, documents: list[str]) -> float:
-        seen.append(len(documents))
-        return seconds["value"]
-
-    monkeypatch.setattr("st_extras.encoders.passages.encoding_seconds", estimate)
-    words = ("evaluate", "ENC", "--retrieval", places["SEARCH"])
-    err = run(*words)[2]
-    assert "documents, which takes about 2 minutes; with --index FILE, once." in err
-    assert seen == [len(load_retrieval(places["SEARCH"]).documents)]
-    make_encoder(seed=1).save(str(tmp_path / "other"))
-    err = run(*words[:2], tmp_path / "other", *words[2:])[2]
-    assert err.count("takes about 2 minutes; --index FILE keeps them, for one encoder alone.") == 2
-    assert "takes about" not in run(*words, "--quiet")[2] + run(*words, "--index", "mine.parquet")[2]
-    seconds["value"] = 30.0
-    assert "which takes about 1 minute; with --index FILE, once." in run(*words)[2]
-    seconds["value"] = 29.9
-    assert "takes about" not in run(*words)[2]

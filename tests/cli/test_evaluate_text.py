@@ -47,10 +47,8 @@ def others(tmp_path_factory):
 
 @pytest.mark.usefixtures("texts")
 def test_a_sample_of_the_text_is_compared(run, inputs, others):
-    """The figures are those of the functions in Python; --before puts its encoder first, as the order of names does."""
-    code, out, err = run(
-        "evaluate", others[0], "--text", "texts.txt", "--before", "ENC", "--threshold", "0.5", "--json"
-    )
+    """The figures are those of the functions in Python."""
+    code, out, err = run("evaluate", "ENC", others[0], "--text", "texts.txt", "--threshold", "0.5", "--json")
     assert code == 0, err
     report, names = json.loads(out), [str(inputs / "encoder"), str(others[0])]
     sample = sample_texts(topical(300).texts, 2000, 42).texts
@@ -79,8 +77,6 @@ def test_one_encoder_has_cosines_alone(run):
     assert (code, "1 in 1,000" in out, "Label-free" in out or "Not compared" in out) == (0, True, False), err
     one = json.loads(run("evaluate", "ENC", "--text", "texts.txt", "--json")[1])
     assert (one["label_free"], one["not_compared"], one["thresholds"], one["queries"]) == ({}, None, {}, None)
-    code, _, err = run("evaluate", "ENC", "--text", "texts.txt", "--threshold", "0.8")
-    assert (code, "--threshold needs two encoders: give --before" in err) == (2, True), err
 
 
 def test_texts_that_are_too_few_to_compare_without_labels(run, others):

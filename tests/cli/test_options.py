@@ -6,6 +6,7 @@ The commands run in a world where nothing is loaded, trained or saved: ``calls``
 import functools
 import inspect
 import io
+import os
 import pkgutil
 import shlex
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from torch import nn
 from st_extras import adaptation
 from st_extras.adaptation import AdaptationOptions
 from st_extras.cli.objectives import LOSSES
+from st_extras.cli.options import check_index
 from st_extras.evaluation import LabeledTexts, RetrievalComparison, RetrievalTask, STSDataset
 from st_extras.evaluation.unrelated_pairs import TextComparison
 from st_extras.text.documents import Document
@@ -84,7 +86,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "stream_sentences": {"sources": ["text.csv"], "column": "body", "limit": 3},
         "load_sts": {"source": "D"},
         "STSEvaluator": {"datasets": [PAIRS]},
-        "load_encoder": {"path": "enc", "max_seq_length": 9, "pooling": "cls", "layers": 1},
+        "load_encoder": {"path": "enc", "max_seq_length": 9, "pooling": "cls", "layers": 1, "dtype": None},
         "SimCSELoss": {"model": ENC, "temperature": 0.3, "mini_batch_size": 5},
         "train_encoder": {
             "model": ENC,
@@ -108,6 +110,7 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "disable_progress_bars": {},
     },
     "train simcse enc text.csv -o there --trainer num_train_epochs=2.5 --trainer bf16=true --json": {
+        "load_encoder": {"path": "enc", "dtype": "float32"},
         "train_encoder": {"num_train_epochs": 2.5, "bf16": True, "show_progress_bar": False},
         "print_json": {},
     },
@@ -192,10 +195,10 @@ LINES: dict[str, dict[str, dict[str, Any]]] = {
         "print_json": {},
     },
     "demo there --json": {"write_samples": {"folder": "there"}, "print_json": {}},
-    "evaluate enc other --text text.csv --column body --prompt 'query: ' --before old --threshold 0.8 --quiet": {
+    "evaluate enc other --text text.csv --column body --prompt 'query: ' --threshold 0.8 --quiet": {
         "stream_sentences": {"sources": ["text.csv"], "column": "body"},
         "compare_texts": {
-            "models": [(name, Model(name, {})) for name in ("old", "enc", "other")],
+            "models": [(name, Model(name, {})) for name in ("enc", "other")],
             "texts": TEXT,
             "prompt": "query: ",
             "threshold": 0.8,
@@ -384,8 +387,9 @@ def test_every_option_of_every_command_is_on_a_line():
     ],
 )
 def test_defaults_are_those_of_python(run, calls, line):
-    """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts."""
-    given = {"tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps", "sentences", "documents", "name"}
+    """But for what a command gives always: text, tokenizer, source of sets, bars, SLT-FAI's parts, dtype to train."""
+    given = {"dtype"} if line.startswith("train") else set()
+    given |= {"tokenizer", "source", "show_progress_bar", "base_loss", "warmup_steps", "sentences", "documents", "name"}
     given |= {"no_duplicates"} if "paser" in line else set()
     for call, arguments in ran(run, calls, line).seen:
         if isinstance(arguments.get("options"), AdaptationOptions):
@@ -403,6 +407,23 @@ def test_the_queries_that_are_given_count_and_not_those_of_the_folder(run, calls
         calls.seen.clear()
         read = [given["sources"] for given in ran(run, calls, words).of("read_queries")]
         assert read in ([wanted], [[wanted]])
+
+
+def test_a_tilde_behind_an_option_is_the_home_folder(run, tmp_path, monkeypatch):
+    """Shells leave it to the program there."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    code, _, err = run("search", "ENC", "TEXT", "~ a cat", "--index=~/i.parquet", "--document-prompt=a ~")
+    assert (code, [file.name for file in home.iterdir()], Path("~").exists()) == (0, ["i.parquet"], False), err
+
+
+def test_a_new_index_in_a_folder_that_may_not_be_written_to_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    with pytest.raises(ValueError, match=r"^--index must be in a folder that may be written to, got .*i\.parquet'"):
+        check_index(tmp_path / "i.parquet")
+    (tmp_path / "i.parquet").write_bytes(b"PAR1")
+    check_index(tmp_path / "i.parquet")  # which may only be read
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from st_extras.encoders import passages as passages_module
 from st_extras.encoders.passages import Passages, cut_documents, longer_than_read, passage_spans
 
 
@@ -124,18 +123,3 @@ def test_a_part_that_two_passages_share_stands_once(still_encoder):
     cut = cut_documents(still_encoder, [text], 8)
     assert {len(piece.split()) for piece in cut.texts([text])} == {2}
     assert len({*map(tuple, cut.spans.tolist())}) == len(cut.spans) == 20
-
-
-@pytest.mark.parametrize(("words", "count", "seconds"), [(10, 16, 16.0), (10, 400, 400.0), (440, 32, 32 * 4 * 4 / 3)])
-def test_how_long_encoding_takes_is_estimated_from_a_few_passages(monkeypatch, words, count, seconds):
-    """A clock that goes on by a second with each passage."""
-    clock = [0.0]
-
-    class Slow:
-        def encode(self, texts: list[str], **_: object) -> None:
-            assert all(len(text.split()) <= 110 for text in texts)
-            clock[0] += len(texts)
-
-    monkeypatch.setattr(passages_module.time, "perf_counter", lambda: clock[0])
-    documents = [f"{'word ' * (words - 1)}{i}" for i in range(count)]
-    assert passages_module.encoding_seconds(Slow(), documents) == pytest.approx(seconds)

@@ -182,6 +182,7 @@ def test_an_index_keeps_the_documents_and_its_weight(encoder, tmp_path, make_enc
     """The rows are those without one; the second time, queries alone are encoded."""
     task = replace(SEARCH, documents={**DOCUMENTS, "long": " ".join(DOCUMENTS.values())})
     path = tmp_path / "index.parquet"
+    path.touch()  # an empty file is a new one
     expected = compare_retrieval(task, [("a", encoder)], passages=8).rows
     texts = [QUERIES[key] for key in RELEVANT]
     for encoded in (None, len(texts) + 2):

@@ -91,6 +91,7 @@ def test_of_many_equal_documents_the_first_ones_are_found(wide_encoder, size, le
         for hits, sums in zip(search.search(queries, 150), dense + 1e-6 * bm25, strict=True):
             of_equal = [hit for hit in hits if hit["corpus_id"] in equal]
             assert [hit["corpus_id"] for hit in of_equal] == equal[: len(of_equal)]
+            assert len({hit["corpus_id"] for hit in hits}) == 150
             assert len({hit["score"] for hit in of_equal}) <= 1
             assert [hit["score"] for hit in hits] == pytest.approx(sums[[hit["corpus_id"] for hit in hits]], abs=1e-5)
             found += bool(of_equal)
@@ -147,7 +148,10 @@ def test_blocks_hold_few_scores_and_change_nothing(search, monkeypatch):
     assert_hits(search.search(QUERIES, 5), loop(scores, search.bm25_weight, 5))
     again = HybridSearch(search.model, DOCUMENTS, queries=QUERIES)
     assert again.bm25_weight == pytest.approx(search.bm25_weight)
-    assert counts == [3, 3, 1] * 2
+    dense, bm25 = search.scores(QUERIES)
+    np.testing.assert_allclose(dense, scores[0], atol=1e-5)
+    np.testing.assert_allclose(bm25, scores[1], atol=1e-5)
+    assert counts == [*([3, 3, 1] * 2), 7]
 
 
 def test_of_equal_documents_the_first_comes_first(still_encoder, monkeypatch):
@@ -340,6 +344,16 @@ def test_documents_whose_ids_would_be_lost_are_refused(still_encoder, documents,
         HybridSearch(still_encoder, documents)
 
 
+def test_what_it_shows_is_no_way_to_change_it(search):
+    before = search.search(QUERIES)
+    for shown in (search.documents, search.ids, search.passage_spans):
+        shown.clear()
+    search.embeddings[:] = 0
+    assert search.search(QUERIES) == before
+    assert len(search.documents) == len(search.ids) == len(search.passage_spans) == 60
+    assert search.embeddings.any(axis=1).all()
+
+
 def test_it_shows_what_it_holds(search):
     passages, weight = len(search.embeddings), f"{search.bm25_weight:.4g}"
     assert repr(search) == f"HybridSearch(documents={len(DOCUMENTS)}, passages={passages}, bm25_weight={weight})"
@@ -488,12 +502,15 @@ def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
         search.unrelated_similarity(len(pairs))
 
 
-def test_documents_too_alike_for_a_bound_are_warned_of(still_encoder, caplog):
+def test_documents_too_alike_for_a_bound_are_warned_of(still_encoder, caplog, monkeypatch):
     """The same sentences stand in several documents each, but for a number."""
     ends = ["It is blocked at once.", "It costs nothing.", "It ends in a month."]
     texts = [f"The {kind} number {i} is here. {end}" for i, end in enumerate(ends * 10) for kind in ("card", "loan")]
     unlike = HybridSearch(still_encoder, DOCUMENTS, bm25_weight=1)
     unlike.unrelated_similarity(100)
+    with monkeypatch.context() as patch:
+        patch.setattr(hybrid, "_SAMPLED", 20)  # so that most sentences are compared with documents of others alone
+        unlike.unrelated_similarity(20)
     assert caplog.messages == []
     bound = HybridSearch(still_encoder, texts, bm25_weight=1).unrelated_similarity(100)
     (line,) = caplog.messages

@@ -62,6 +62,26 @@ def test_a_file_opens_without_the_documents_and_equals_the_search(search, path):
     assert HybridSearch.open(path, routed(search.model)).search("a cat"), "queries alone differ"
 
 
+@pytest.mark.parametrize(
+    ("similarity", "options"),
+    [
+        ("cosine", {"passages": None, "bm25_weight": 0.0}),
+        ("dot", {"passages": 9, "share": 0.7, "language": "german"}),
+        ("dot", {"passages": 8, "queries": QUERIES[:3], "language": "english"}),
+    ],
+)
+def test_every_setting_comes_back(still_encoder, tmp_path, similarity, options):
+    still_encoder.similarity_fn_name = similarity
+    search = HybridSearch(still_encoder, BEFORE, **options)
+    search.add({"new": "a cat"})
+    search.save(tmp_path / "index.parquet")
+    opened = HybridSearch.open(tmp_path / "index.parquet", still_encoder)
+    for name in ("rule", "weight", "similarity", "passage_words", "version"):
+        assert getattr(opened._state, name) == getattr(search._state, name), name
+    assert (opened.language, opened.passages) == (options.get("language"), options["passages"])
+    assert opened.weight_source == search.weight_source
+
+
 @pytest.mark.parametrize("rows", [1, 7, 40, 1000])
 def test_a_file_is_written_and_read_in_parts(search, tmp_path, monkeypatch, rows):
     for written in (rows, 11):
@@ -140,6 +160,7 @@ METADATA = {
     "text_": ["b", None, None],
     "words_": ["c", None, None],
     "words": ["d", None, None],
+    **{name: [f"own {name}", None, "x"] for name in ("title", "id_is_number", "spans", "embeddings", "counts")},
     "a.b c": ["", "x", None],
     "never": [None, None, None],
 }

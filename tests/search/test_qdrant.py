@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from datetime import date, datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 
 import grpc
 import numpy as np
@@ -74,6 +75,7 @@ def test_it_finds_what_the_search_in_memory_finds(still_encoder, client, similar
         expected = search.search(QUERIES, **limits)
         assert any(hit["matches"] and hit["bm25"] > 0 for hits in expected for hit in hits)
         assert_same(moved.search(QUERIES, **filters), expected, 2e-5 * scale)
+    assert moved.add(DOCUMENTS) == search.add(DOCUMENTS), "all are there"
     assert moved.search(QUERIES[0])[0] == moved.search(QUERIES[:1])[0] == moved.search(QUERIES[:1], 10)[0]
     opened = QdrantSearch(client, "documents", still_encoder)
     assert opened.search(QUERIES) == moved.search(QUERIES)
@@ -95,6 +97,9 @@ def test_changes_are_those_of_the_search_in_memory(still_encoder, client, monkey
         (QdrantSearch.add, HybridSearch.add, changed),
         (QdrantSearch.add, HybridSearch.add, [{**DOCUMENTS[40], "year": 1900, "kind": "old"}]),
         (QdrantSearch.add, HybridSearch.add, [{"id": DOCUMENTS[41]["id"], "text": " "}, {"id": "new", "text": ""}]),
+        (QdrantSearch.add, HybridSearch.add, [{"id": "titled", "title": "An old river", "text": ""}]),
+        (QdrantSearch.add, HybridSearch.add, []),
+        (QdrantSearch.remove, HybridSearch.remove, []),
         (QdrantSearch.remove, HybridSearch.remove, [DOCUMENTS[i]["id"] for i in range(50, 60)] + ["none"]),
     ]
     for there, here, what in changes:
@@ -251,7 +256,12 @@ def test_a_language_stems_and_marks(still_encoder, client):
 
 def test_dates_come_back_and_are_compared_with_their_zones(still_encoder, client):
     zone = timezone(timedelta(hours=2))
-    metadata = {"day": date(2025, 3, 1), "seen": datetime(2025, 3, 1, 0, 30, 5, 250, tzinfo=zone), "big": 2**63 - 1}
+    metadata = {
+        "day": date(2025, 3, 1),
+        "seen": datetime(2025, 3, 1, 0, 30, 5, 250, tzinfo=zone),
+        "big": 2**63 - 1,
+        "least": -(2**63),
+    }
     metadata |= {"flag": True, "share": 0.1, "naive": datetime(2025, 3, 1), "a.b": "dotted"}
     documents = {"one": {"text": "old river", **metadata}, "two": "the cat"}
     moved = HybridSearch(still_encoder, documents, bm25_weight=0.05).to_qdrant(client, "documents")
@@ -350,6 +360,7 @@ def test_requests_stay_small(still_encoder, client, monkeypatch):
     assert len(sizes) > 5
     assert any(len(batch) > 1 for batch in sizes)
     assert all(len(batch) == 1 or sum(batch) <= 4000 for batch in sizes)
+    assert all(sum(batch) + following[0] > 4000 for batch, following in pairwise(sizes)), "nor smaller than they may be"
 
 
 def test_requests_of_metadata_stay_small(still_encoder, client, monkeypatch):

@@ -72,6 +72,11 @@ def test_a_faulty_file_is_refused(tmp_path, name, content, message):
         ("one", " must .* 'one'"),
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), r" must .*\['train'\]"),
         ({"d1": "one", "d2": "two"}, r" must .* keys 'd1', 'd2': give its values, as in data\.values\(\)\.$"),
+        (
+            dict.fromkeys(range(12), 0),
+            r" must .* keys 0, 1, 2, 3, 4, 5, 6, 7, 8, 9: give one of them, as in data\[0\]\.$",
+        ),
+        ({}, r" must .*, got a dict with the keys none: give its values, as in data\.values\(\)\.$"),
         (pd.DataFrame({"sentence": ["one"]}), r" must .*\['sentence'\]"),
         (np.array("one"), " must .*, got ndarray"),
         (Path("a.txt"), " must .*, got PosixPath .*: read it first with read_sentences"),
@@ -85,6 +90,13 @@ def test_what_holds_no_sentences_is_refused(source, message):
     for options in ({}, {"name": "queries"}):
         with pytest.raises(ValueError, match=rf"^{options.get('name', 'sentences')}{message}"):
             list(iterate_sentences(source, **options))
+
+
+def test_a_frame_of_polars_is_refused_and_its_column_is_read():
+    frame = pytest.importorskip("polars").DataFrame({"sentence": ["one", "two"]})
+    with pytest.raises(ValueError, match=r"^sentences must .* got a DataFrame: give a column of it, as in frame\['sen"):
+        list(iterate_sentences(frame))
+    assert [*iterate_sentences(frame["sentence"])] == ["one", "two"]
 
 
 def test_blocks_are_cut_at_words_and_at_characters_of_scripts_without_spaces():
@@ -171,6 +183,21 @@ def test_a_mistake_in_the_first_rows_is_known_at_once(tmp_path, name, content):
         stream_sentences([write(tmp_path / "good.txt", "one\n"), write(tmp_path / name, content)])
 
 
+def test_the_first_ten_rows_of_each_file_are_checked_at_once_and_others_when_they_are_read(tmp_path):
+    good = write(tmp_path / "good.txt", "one\n" * 30)
+
+    def begin(line):
+        bad = write(tmp_path / f"{line}.jsonl", '{"text": "one"}\n' * (line - 1) + "{\n")
+        return stream_sentences([good, bad])
+
+    for line in (2, 10):
+        with pytest.raises(ValueError, match=rf"{line}\.jsonl, line {line}: not JSON"):
+            begin(line)
+    sentences = begin(11)
+    with pytest.raises(ValueError, match=r"11\.jsonl, line 11: not JSON"):
+        list(sentences)
+
+
 def test_what_is_checked_is_read_from_its_start(tmp_path):
     lines = [f"sentence {i}" for i in range(30)]
     for name in ("a.txt", "a.csv"):
@@ -179,9 +206,9 @@ def test_what_is_checked_is_read_from_its_start(tmp_path):
 
 
 def test_files_without_sentences_are_named_among_others(tmp_path, caplog):
-    files = [write(tmp_path / "a.txt", "\n"), write(tmp_path / "b.txt", "one")]
+    files = [write(tmp_path / f"{name}.txt", text) for name, text in {"a": "\n", "b": "one", "c": " \u200b"}.items()]
     assert read_sentences(files) == ["one"]
-    assert "1 of 2 files hold no sentences, such as" in caplog.text
+    assert caplog.messages == [f"2 of 3 files hold no sentences, such as '{files[0]}'."]
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,7 @@ class Day(date):
         *(("card", "card"), (7, 7), (0.5, 0.5), (True, True), (date(2024, 5, 1), date(2024, 5, 1)), (BERLIN, BERLIN)),
         *((np.str_("card"), "card"), (np.int64(7), 7), (np.float32(0.5), 0.5), (np.bool_(True), True)),
         *((Decimal("0.5"), 0.5), (pd.Timestamp(BERLIN), BERLIN), (np.datetime64("2024-05-01"), datetime(2024, 5, 1))),
+        *((value, value) for value in ("", " ", 0, 0.0, False)),
         *((["lost", "", "stolen", None, "found"], "lost, stolen, found"), (("lost",), "lost"), ([], None)),
         (Day(2024, 5, 1), date(2024, 5, 1)),
         *((value, None) for value in (None, math.nan, np.float32("nan"), pd.NaT, pd.NA, np.datetime64("NaT"))),
@@ -250,7 +251,9 @@ def test_further_keys_are_metadata_and_what_is_no_scalar_is_named_once(caplog):
         "documents: left out of the metadata, which holds texts, finite numbers, truth values and dates alone: tags, "
         "ratio, '', parents."
     )
-    assert as_documents({"a": {"id": "a", "text": "one", "date": 3}}) == [Document("a", "", "one", {"date": 3})]
+    given = {"a": {"id": "a", "text": "one", "date": 3}}
+    assert as_documents(given) == [Document("a", "", "one", {"date": 3})]
+    assert given == {"a": {"id": "a", "text": "one", "date": 3}}, "as it was"
     assert as_documents({"a": {"id": "b", "text": "one", " day ": 3}})[0].metadata == {"id": "b", "day": 3}
     assert as_documents({"a": {"_id": "b", "text": "one"}}) == [Document("a", "", "one")], "by the key of the dict"
     for field in ({"field": "\ud800"}, {"\ud800": "field"}, {"metadata": {"\ud800": 1}}):
@@ -321,6 +324,7 @@ def test_further_cells_of_a_file_are_metadata_as_texts(tmp_path, caplog):
     for name, separator in {"a.csv": ",", "b.csv": ";", "a.tsv": "\t"}.items():
         path = write(tmp_path / name, "".join(separator.join(row) + "\n" for row in [header, *rows]))
         assert [one.metadata for one in read_documents(path)] == [{"product": "card", "zip": "007"}, {}]
+    assert read_documents(write(tmp_path / "a.csv", " ,id,text\n0,a,one\n")) == [Document("a", "", "one")]
     path = write(tmp_path / "a.csv", "id,text,product\na,one\nb,two,card\n")
     assert [one.metadata for one in read_documents(path)] == [{}, {"product": "card"}]
     assert not caplog.messages
@@ -332,6 +336,8 @@ def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
         "text": "one",
         "n": 2,
         "open": True,
+        "closed": False,
+        "zero": 0,
         "none": None,
         "tags": ["x", "y"],
         "empty": "",
@@ -341,7 +347,7 @@ def test_further_fields_of_json_lines_keep_their_types(tmp_path, caplog):
     assert [*read_queries(path)] == ["a", "b"]
     assert not caplog.messages, "queries have no metadata"
     first, second = read_documents(path)
-    assert first.metadata == {"n": 2, "open": True, "tags": "x, y"}
+    assert first.metadata == {"n": 2, "open": True, "closed": False, "zero": 0, "tags": "x, y"}
     assert second.metadata == {}
     assert caplog.messages == [
         f"{path}: left out of the metadata, which holds texts, finite numbers, truth values and dates alone: in."
@@ -419,6 +425,12 @@ def test_a_column_that_stands_twice_in_parquet_is_refused(tmp_path, twice):
             read(tmp_path / "a.parquet")
 
 
+def test_a_dot_in_the_name_of_a_column_is_part_of_it(tmp_path):
+    columns = {"text": ["one"], "a": pa.array([{"b": "nested"}]), "a.b": ["x"], "text.length": [3]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert read_documents(tmp_path)[0].metadata == {"a.b": "x", "text.length": 3}
+
+
 def test_lists_of_categories_and_with_gaps_are_texts(tmp_path, caplog):
     lists = pa.ListArray.from_arrays([0, 2], pa.array(["lost", "stolen"]).dictionary_encode())
     pq.write_table(pa.table({"text": ["one"], "tags": lists, "gaps": [["a", None]]}), tmp_path / "a.parquet")
@@ -486,6 +498,7 @@ def test_many_text_files_get_a_hint(tmp_path, caplog):
     assert len(read_documents(tmp_path, whole_files=True)) == 20
     assert read_sentences(tmp_path)
     assert read_queries(tmp_path)
+    assert read_documents([tmp_path, write(tmp_path / ".table/a.csv", "text\none\n")]), "not text files alone"
     (tmp_path / "00.txt").unlink()
     assert read_documents(tmp_path)
     assert not caplog.messages

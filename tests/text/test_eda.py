@@ -43,9 +43,15 @@ def test_synonyms_replace_the_share_asked_for_and_keep_case():
     assert len(changed) == 2, "half of the words and nothing else, unless it is set"
     first = [EDA(synonyms=table, seed=seed)(sentence).startswith("cat ") for seed in range(20)]
     assert len({*first}) == 2, "any of them"
+    first = [EDA(synonyms=table)(f"{sentence} {number}").startswith("cat ") for number in range(20)]
+    assert len({*first}) == 2, "of each sentence others"
     assert all(b in table[a] for a, b in changed)
+    drawn = {EDA(synonym_ratio=1, synonyms={"cat": ["one", "two", "three"]}, seed=seed)("cat") for seed in range(20)}
+    assert drawn == {"one", "two", "three"}, "any of its synonyms"
     change = EDA(synonym_ratio=1.0, synonyms=lambda word: [] if word == "mat" else ["x"])
     assert change("The cat is ON the mat") == "The x is ON the mat", "nor stop words"
+    every = EDA(synonym_ratio=1.0, synonyms=lambda word: ["x"], stop_words=[])
+    assert every("The cat is here") == "X x x x", "no stop words at all"
     own = EDA(synonym_ratio=1.0, synonyms=table, stop_words=["Cat"], words=lambda text: [(0, 3), (4, 7)])
     assert own("CAT dog mat") in ("CAT dogx mat", "CAT dogy mat"), "with stop words and words of one's own"
 
@@ -58,10 +64,16 @@ def test_deletion_and_swap_keep_the_punctuation_in_order():
         assert [c for c in text if c in ",();."] == list(",();.")
         assert "  " not in text
         assert not text.startswith(" "), "a space goes with each word"
+        assert " ," not in text, "that before it"
+    rarely = EDA(synonym_ratio=0, deletion_ratio=0.2)
+    assert sum(len(rarely(f"{'word ' * 50}{i}").split()) for i in range(100)) in range(4000, 4160), "of 51, 41"
     generator = random.Random(0)
     assert len({delete("one two three four", generator) for _ in range(20)}) > 1, "each call draws anew"
-    few = EDA(synonym_ratio=0, swap_ratio=0.01)("one two three four five six").split()
-    assert sum(a != b for a, b in zip(["one", "two", "three", "four", "five", "six"], few, strict=True)) == 2
+    words = ["one", "two", "three", "four", "five", "six"]
+    for ratio, allowed in ((0.01, {2}), (0.34, {0, 3, 4})):  # one swap, and two: of the same, of three or of four words
+        changes = [EDA(synonym_ratio=0, swap_ratio=ratio, seed=seed) for seed in range(20)]
+        moved = {sum(a != b for a, b in zip(words, change(" ".join(words)).split(), strict=True)) for change in changes}
+        assert max(allowed) in moved <= allowed
     swapped = EDA(synonym_ratio=0, swap_ratio=0.5)("one two, three four; five six")
     assert sorted(swapped.replace(",", "").replace(";", "").split()) == ["five", "four", "one", "six", "three", "two"]
     assert [c for c in swapped if not c.isalnum()] == list(" ,  ;  ")
@@ -94,3 +106,10 @@ def test_any_text_passes_and_the_seed_decides(text, seed):
 def test_wrong_arguments(options, sentence, named):
     with pytest.raises(ValueError, match=rf"^{named}"):
         EDA(**{"synonyms": {}, **options})(sentence)
+
+
+@pytest.mark.parametrize("synonyms", [{"aged", "ancient"}, [3]])
+def test_synonyms_that_are_no_list_of_strings_are_refused(synonyms):
+    """The order of a set differs between processes."""
+    with pytest.raises(ValueError, match=r"^synonyms must hold a list of strings for each word, got .* for 'old'"):
+        EDA(synonyms={"old": synonyms})("the old man")

@@ -1,6 +1,7 @@
 """Lines of files: plain or packed, with errors that name the file and the line."""
 
 import bz2
+import codecs
 import lzma
 
 import pytest
@@ -39,9 +40,12 @@ def test_a_line_over_the_limit_is_refused(tmp_path, monkeypatch):
         list(read_lines(path))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf8"])
-def test_a_byte_order_mark_names_the_encoding(tmp_path, encoding):
-    path = write(tmp_path / "a.txt", "één\r\ntwee\n".encode(encoding))
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [(codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"), (codecs.BOM_UTF8, "utf8"), (b"", "utf8")],
+)
+def test_a_byte_order_mark_names_the_encoding(tmp_path, mark, encoding):
+    path = write(tmp_path / "a.txt", mark + "één\r\ntwee\n".encode(encoding))
     assert list(read_lines(path)) == [(1, "één\r\n"), (2, "twee\n")]
 
 

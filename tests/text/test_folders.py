@@ -69,15 +69,18 @@ def test_a_corpus_alone_makes_no_search_collection(tmp_path):
     assert [*texts_by_id(tmp_path)] == ["c1", "c2", "m1", "m2"]
     (tmp_path / "corpus.jsonl").rename(tmp_path / "queries.jsonl")
     assert [*texts_by_id(tmp_path)] == ["m1", "m2", "c1", "c2"], "nor queries without one"
+    write(tmp_path / "corpus.txt", "a text without an id")
+    assert find_search_folder(tmp_path) is None, "nor queries beside lines"
 
 
 def test_judgements_come_by_their_splits_in_the_order_of_names(tmp_path):
     inside = ["test.tsv", "dev.qrels", "all.trec", "train.csv.gz", "few.txt", "Wide.QREL", ".hidden.tsv", "notes.md"]
+    inside += ["test.small.tsv"]
     beside = ["qrels.tsv", *(f"qrels.{name}.jsonl" for name in "zbycx"), "qrels.md", "judged.tsv"]
     for name in [*(f"qrels/{name}" for name in inside), *beside]:
         write(tmp_path / name, QRELS)
     found = find_judgements(tmp_path)
-    assert [*found] == ["Wide", "all", "dev", "few", "test", "train", *"bc", "qrels", *"xyz"]
+    assert [*found] == ["Wide", "all", "dev", "few", "test.small", "test", "train", *"bc", "qrels", *"xyz"]
     assert found["train"] == tmp_path / "qrels/train.csv.gz"
 
 
@@ -188,10 +191,12 @@ def test_markdown_beside_another_kind_is_never_left_out_without_a_word(tmp_path,
 
 
 def test_a_readme_beside_one_file_of_data_is_not_what_is_advised(tmp_path):
-    write(tmp_path / "README.md", "about the data")
-    write(tmp_path / "data/train.csv", "text\none\n")
-    with pytest.raises(ValueError, match=r"got 1 \.csv .* and 1 \.md .*, such as '/.*/\*\*/\*\.csv'\.$"):
-        read_sentences(tmp_path)
+    folder = tmp_path / "texts [2024]"  # whose brackets are no pattern
+    write(folder / "README.md", "about the data")
+    write(folder / "data/train.csv", "text\none\n")
+    with pytest.raises(ValueError, match=r"got 1 \.csv .* and 1 \.md .*, such as '/.*/\*\*/\*\.csv'\.$") as caught:
+        read_sentences(folder)
+    assert read_sentences(str(caught.value).split("'")[-2]) == ["one"]
 
 
 def test_packed_files_beside_another_kind_are_advised_with_both_endings(tmp_path):
@@ -215,6 +220,28 @@ def test_files_of_other_kinds_in_a_folder_are_counted(tmp_path, caplog):
         caplog.clear()
         assert read_sentences(source) == ["one"]
         assert caplog.messages == [f"{source}: files read: 1, not read: 4, such as {tmp_path / 'a.rst'}."]
+
+
+def test_a_description_of_the_data_in_json_is_no_text_of_a_folder(tmp_path, caplog):
+    write(tmp_path / "dataset_infos.json", '{"description": "one"}')
+    write(tmp_path / "a.txt", "one")
+    assert read_sentences(tmp_path) == ["one"]
+    assert caplog.messages == [f"{tmp_path}: files read: 1, not read: 1, such as {tmp_path / 'dataset_infos.json'}."]
+
+
+def test_files_of_one_name_in_several_folders_are_all_read(tmp_path):
+    for name in ("a.txt", "de/a.txt", "en/a.txt.gz"):
+        write(tmp_path / name, name)
+    for source in (tmp_path, f"{tmp_path}/**/*"):
+        assert read_sentences(source) == ["a.txt", "de/a.txt", "en/a.txt.gz"]
+
+
+def test_a_damaged_table_in_a_folder_is_named(tmp_path):
+    pd.DataFrame({"text": ["one"]}).to_parquet(tmp_path / "a.parquet")
+    write(tmp_path / "b.parquet", "PAR1 but nothing else PAR1")
+    for source in (tmp_path, f"{tmp_path}/*"):
+        with pytest.raises(ValueError, match=r"b\.parquet, row 0: could not be read"):
+            read_sentences(source)
 
 
 def test_a_markdown_file_is_one_document_and_its_path_the_id(tmp_path):
@@ -259,6 +286,8 @@ def test_an_encoder_beside_the_texts_is_no_text(tmp_path, beside, caplog):
     assert read_sentences(tmp_path) == ["one"]
     assert caplog.messages == [f"{tmp_path / 'my-encoder'} holds an encoder, and is not read as text."]
     assert read_sentences(tmp_path / "my-encoder/README.md") == ["no text"]
+    (tmp_path / "my-encoder/config_sentence_transformers.json").unlink()  # modules.json alone may be of any program
+    assert sorted(read_sentences(tmp_path)) == ["no text"] * 3 + ["one"]
 
 
 @pytest.mark.parametrize("beside", ["a.md", "a.parquet"])

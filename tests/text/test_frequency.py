@@ -48,6 +48,9 @@ def test_text_that_the_tokenizer_does_not_know(tokenizer, caplog):
     assert not caplog.messages
     FrequencyTable.count(["the cat sat on 天", "the cat"], tokenizer)
     assert "14% of the tokens are words that the tokenizer does not know" in caplog.text
+    caplog.clear()
+    FrequencyTable.count(["天", "the cat sat on the mat the cat sat"], tokenizer)
+    assert not caplog.messages, "a tenth is not more than a tenth"
     tokenizer.unk_token = None
     assert FrequencyTable.count(["the"], tokenizer).total == 1, "no token is one of unknown words"
 
@@ -65,6 +68,13 @@ def test_labels_by_hand():
     for wrong in (0, 1.0):
         with pytest.raises(ValueError, match=r"^low_frequency_ratio must"):
             table.labels(wrong)
+
+
+@pytest.mark.parametrize("counts", [torch.tensor([3, 0, 1]), np.array([3, 0, 1])], ids=type)
+def test_counts_that_are_counted_on_elsewhere_stay_in_the_table(counts):
+    table = FrequencyTable(["a", "b", "c"], counts)
+    counts += 1
+    assert table.counts.tolist() == [3, 0, 1]
 
 
 def test_what_is_no_table_text_or_tokenizer_is_named(tokenizer):
@@ -92,6 +102,7 @@ def test_a_vocabulary_is_compared_id_by_id(tokenizer, monkeypatch):
     for tokens, difference in (
         (["a", None, "c", "b"], "id 2 is 'c' here and None there"),
         (["a"], "1 ids here, 4 there"),
+        (["a", None, None, "b", "c"], "5 ids here, 4 there"),
     ):
         with pytest.raises(ValueError, match=rf"^Mine and the tokenizer must .*, got a difference: {difference}\.$"):
             FrequencyTable(tokens, [1] * len(tokens)).check_tokenizer(tokenizer, "Mine")
@@ -103,7 +114,7 @@ def test_a_vocabulary_is_compared_id_by_id(tokenizer, monkeypatch):
 # --- files ---
 
 
-@pytest.mark.parametrize("name", ["t.json.gz", "T.JSON", "counts"])
+@pytest.mark.parametrize("name", ["t.json.gz", "t.json.bz2", "t.JSON.XZ", "T.JSON", "counts"])
 def test_round_trip(frequency_table, tokenizer, tmp_path, name):
     frequency_table.save(tmp_path / name)
     assert os.listdir(tmp_path) == [name]

@@ -268,6 +268,7 @@ def test_each_ending_of_markdown_is_read(tmp_path, ending):
         ("up: '[[Cards]]'\nurl: https://a.b/c#d\nnote: |\n  a\n  b",
          {"up": "[[Cards]]", "url": "https://a.b/c#d", "note": "a\nb\n"}),
         ("note: Re: cards\npages: 2", {"note": "Re: cards", "pages": 2}),
+        ("a: |\n  7\nb: >-\n  true\nc: '7'\nd: 7", {"a": "7\n", "b": "true", "c": "7", "d": 7}),
         ("pages: 1\npages: 2", {"pages": 2}),
         ("text: no\nsentence: no text\n_id: no id\ndoc_id: none\nmetadata: x",
          {"text": "no", "sentence": "no text", "_id": "no id", "doc_id": "none", "metadata": "x"}),

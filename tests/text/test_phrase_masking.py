@@ -162,6 +162,15 @@ def test_bad_input_is_named(options, sentences, named):
         PhraseMasking()(["a cat", None])
 
 
+def test_the_mask_is_that_of_the_encoder():
+    masking = PhraseMasking(mask_token="<mask>", top_k=1)
+    rows = masking(["a red cat", "one <mask> dog", "the [MASK]"])
+    assert rows["masked"] == ["a <mask> <mask>", "the [<mask>]"]
+    assert masking.skipped == 1
+    with pytest.raises(ValueError, match="masked whole"):
+        masking.dataset(["red cat", "dogs"])
+
+
 def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
     chinese = ["今天天气很好", "我们去图书馆看书", "他喜欢机器学习"]
     with pytest.raises(ValueError, match="masked whole"):
@@ -172,3 +181,21 @@ def test_text_that_is_masked_whole_is_refused_or_warned_of(caplog):
     PhraseMasking(RakePhrases(language="chinese")).dataset(chinese)
     PhraseMasking().dataset(["a red cat"] * 9 + ["dogs"])
     assert not caplog.messages
+
+
+def test_clauses_taken_for_words_are_warned_of(caplog):
+    chinese = ["今天天气很好，我们去图书馆看书。", "他喜欢机器学习，她喜欢语言学习。"]  # something is left of each
+    PhraseMasking().dataset(chinese)
+    [message] = caplog.messages
+    assert "Took 4 of 4 phrases of text without spaces for words of 7 characters on average" in message
+    assert "language='chinese'" in message
+    caplog.clear()
+    PhraseMasking(RakePhrases(language="chinese")).dataset(chinese)
+    PhraseMasking().dataset([*["the old man read a red book"] * 9, chinese[0]])  # a few are no reason
+    assert not caplog.messages
+
+
+def test_an_augmentation_that_returns_no_sentence_is_refused():
+    for changed in (None, ["a red cat"]):
+        with pytest.raises(ValueError, match=r"^augmentation must return the changed sentence, got"):
+            PhraseMasking(augmentation=lambda sentence, changed=changed: changed)(["a red cat"])

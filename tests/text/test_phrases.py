@@ -47,6 +47,8 @@ def test_equal_scores_keep_the_order_of_the_sentence():
     # 7/3 + 7/3 + 3 and 7/3 + 3 + 7/3: in floating point the second is the larger
     found = RakePhrases()("red sweet apple, red, sweet and red apple sweet")
     assert found == ["red sweet apple", "red apple sweet", "red", "sweet"]
+    found = RakePhrases().scores("zebra, apple, apple, apple tree")
+    assert found == [(pytest.approx(10 / 3), "apple tree"), (pytest.approx(4 / 3), "apple"), (1.0, "zebra")]
     assert RakePhrases()("İİ park, and a red cat") == ["İİ park", "red cat"], "a capital that grows when lowered"
 
 
@@ -70,7 +72,8 @@ def test_lengths_and_stop_words():
         RakePhrases(stop_words="the")
     with pytest.raises(ValueError, match=r"^language must be .*, got 'klingon': run python -m nltk\.downloader"):
         RakePhrases(language="klingon")
-    assert RakePhrases(words=lambda text: [(0, 8), (9, 12)])("red_cats dog and a mouse") == ["red_cats dog"]
+    for text in ("red_cats dog and a mouse", "New York dog and a mouse"):
+        assert RakePhrases(words=lambda text: [(0, 8), (9, 12)])(text) == [text[:12]]
     words = [f"word{i}" for i in range(1001)]  # rake-nltk counts every pair of words: a run of more is no phrase
     assert RAKE(f"a red cat and {' '.join(words)}") == ["red cat"]
 
@@ -124,6 +127,22 @@ def test_chunks_of_wrong_settings(options, named):
         ChunkPhrases(tagger=list)("a \ud800")
 
 
+@pytest.mark.parametrize("sentence", ["He said \"go\" and measured 10'' today", "a \"red\" book, ``old'' today"])
+def test_quotation_marks_of_several_forms_in_one_sentence_do_not_stop_a_corpus(sentence):
+    """The tokenizer writes each " as `` or \'\', and another mark of that form may stand further on."""
+    extractor = ChunkPhrases(
+        kinds=["NP"], tagger=lambda tokens: [(token, "NN" if token.isalnum() else ".") for token in tokens]
+    )
+    words = " ".join(sentence[start:end] for start, end in sorted(extractor(sentence))).split()
+    assert words == [word.strip("\"`',") for word in sentence.split()]
+
+
+@pytest.mark.parametrize("tags", [None, ["DT", "JJ", "NN"], [("the", "DT"), ("old", "JJ")], "DT JJ NN"])
+def test_a_tagger_that_returns_no_tag_for_each_token_is_refused(tags):
+    with pytest.raises(ValueError, match=r"^tagger must return \(token, tag\) for each of the 3 tokens, got"):
+        ChunkPhrases(tagger=lambda tokens: tags)("the old man")
+
+
 def test_the_order_of_chunks_is_drawn_from_the_seed():
     """As the paper draws a subtree at random; the same in every process."""
     parse = {"a b c d": nltk.Tree.fromstring("(S (NP a) (NP b) (NP c) (NP d))")}.__getitem__
@@ -153,9 +172,14 @@ def test_subtrees_of_a_given_parse():
     assert chunks(sentence, ChunkPhrases(parse=parse)) == {
         "John", "he", "come", "won't come", 'said "(maybe) he won\'t come',
     }  # fmt: skip
+    assert ChunkPhrases(kinds=["N", "SB"], parse=parse)(sentence) == [], "labels that begin so are others"
     rows = PhraseMasking(ChunkPhrases(kinds=["SBAR"], parse=parse))([sentence])
     assert rows["masked"] == ['John said "(maybe) [MASK] [MASK] [MASK]".']
     with pytest.raises(ValueError, match="tree of the sentence 'John', got the token 'Mary'"):
         ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP Mary))"))("John")
+    signs = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP (`` ``)) (NP cats) (NP (-RRB- -RRB-)))"))
+    assert signs('"cats)') == [(1, 5)], "a phrase without words is none"
+    repeated = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP a cat) and (NP a dog))"))
+    assert sorted(repeated("a cat and a dog")) == [(0, 5), (10, 15)]
     within = ChunkPhrases(parse=lambda _: nltk.Tree.fromstring("(S (NP (NP cats)) (VP sleep))"))
     assert sorted(within("cats sleep")) == [(0, 4), (5, 10)], "each span once, verbs by themselves"

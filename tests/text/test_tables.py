@@ -128,6 +128,18 @@ def test_quotes_that_are_text_stay_and_swallow_no_row(tmp_path, rows):
     assert [one.text for one in read_documents(path)] == [row.split("\t")[0] for row in rows.split("\n")]
 
 
+def test_a_quote_within_a_name_of_a_tsv_encloses_nothing(tmp_path):
+    path = write(tmp_path / "a.tsv", 'text\tsize in "\n"one\t5\ntwo\t6\n')
+    assert [(one.text, one.metadata) for one in read_documents(path)] == [
+        ('"one', {'size in "': "5"}), ("two", {'size in "': "6"})
+    ]  # fmt: skip
+
+
+def test_a_list_in_a_json_file_may_begin_after_blank_lines(tmp_path):
+    path = write(tmp_path / "a.json", '\n \n[{"text": "one"}, "two"]\n')
+    assert read_sentences(path) == ["one", "two"]
+
+
 def test_quotes_around_the_names_of_a_tsv_enclose_all_fields(tmp_path):
     """As R's write.table does."""
     path = write(tmp_path / "a.tsv", '"id"\t"text"\n1\t"a lost card"\n2\t"one"\n')
@@ -234,8 +246,11 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
         ),
         ("a.csv", 'id,text\n1,"a\n', "line 2: a quote is opened and never closed"),
         ("a.csv", 'id,text\n\n1,"a\nb\nc"\n2,d,e\n', "line 6: a row must have at most 2 fields"),
+        ("a.csv", "id,text\n\n1,a,b\n", "line 3: a row must have at most 2 fields"),
         ("a.csv", 'id,text\n1,"a" b\n', "line 2: .*double a quote that belongs to the text"),
         ("a.tsv", "id\ttext\n1\ta\tb\n", "line 2: a row must have at most 2 fields, .*a tab in double quotes"),
+        ("a.csv", "id;text\n1;a;b\n", "line 2: a row must have at most 2 fields, .*a semicolon in double quotes"),
+        ("a.csv", "id|text\n1|a|b\n", "line 2: a row must have at most 2 fields, .*a bar in double quotes"),
         (
             "a.csv",
             "id,body\n1,a\n",
@@ -252,6 +267,8 @@ def test_a_table_that_is_read_twice_is_no_pipe(tmp_path, name):
             "must be a list of objects, or hold one .*line 1: not JSON",
         ),
         ("a.json", b'["caf\xe9"]', "a.json: not UTF-8, got the byte 0xe9"),
+        ("a.json", '[\n{"text": "a"},\n{"text": }]', r"a\.json: not JSON \(Expecting value: line 3 column 10"),
+        ("a.jsonl", '{"text": "a"}\n{"body": "b"}\n', r"a\.jsonl, line 2 has no column .*: it has body"),
         (
             "a.csv",
             "id,text\n1,a\rb\n",
@@ -283,7 +300,9 @@ def test_a_fault_is_one_sentence(tmp_path, name, content, message):
     assert str(caught.value).endswith(".")
 
 
-@pytest.mark.parametrize(("value", "number"), [("3", 3.0), (2, 2.0), (" -0.5\n", -0.5), (True, 1.0)])
+@pytest.mark.parametrize(
+    ("value", "number"), [("3", 3.0), (2, 2.0), (" -0.5\n", -0.5), (True, 1.0), (0, 0.0), ("0", 0.0)]
+)
 def test_a_number_of_a_cell(value, number):
     assert read_number(value, "here", "grade") == number
 
@@ -298,6 +317,12 @@ def test_a_number_of_a_cell(value, number):
 def test_a_cell_that_holds_no_number(value, message):
     with pytest.raises(ValueError, match=rf"^a\.csv, line 3: {message}"):
         read_number(value, "a.csv, line 3", "grade")
+
+
+def test_all_of_20_columns_are_named(tmp_path):
+    names = [f"c{number}" for number in range(20)]
+    with pytest.raises(ValueError, match=rf"it has {', '.join(names)} \(its first row"):
+        read_sentences(write(tmp_path / "a.csv", ",".join(names) + "\n1\n"))
 
 
 def test_a_json_object_of_many_objects_is_refused_in_one_short_line(tmp_path):
@@ -324,6 +349,32 @@ def test_queries_have_usual_names_of_their_own(tmp_path, column):
     with pytest.raises(ValueError, match=r"no column .* or question or .*; column \(--query-column\) can name"):
         read_queries(write(tmp_path / "b.csv", "qid,asked\n1,one\n"))
     assert read_queries(tmp_path / "b.csv", column="asked") == {"1": "one"}
+
+
+TEXT_NAMES = ["sentence", "text", "sentence1", "content", "contents"]
+
+
+@pytest.mark.parametrize(
+    ("read", "texts", "ids"),
+    [
+        (
+            read_documents,
+            TEXT_NAMES,
+            ["_id", "corpus-id", "corpus_id", "document_id", "doc_id", "docid", "docno", "pid", "id"],
+        ),
+        (read_queries, ["query", "question", *TEXT_NAMES], ["_id", "query-id", "query_id", "qid", "q_id", "id"]),
+    ],
+)
+def test_of_the_usual_names_of_a_column_the_first_that_exists_is_read(tmp_path, read, texts, ids):
+    """Whatever the order of the columns."""
+    for names, other in ((texts, ids[-1]), (ids, texts[-1])):
+        for first in range(len(names)):
+            columns = [*names[first:][::-1], other]
+            path = write(tmp_path / "a.csv", f"{','.join(columns)}\n{','.join(f'of {name}' for name in columns)}\n")
+            (found,) = read(path).items() if read is read_queries else [(one.id, one.text) for one in read(path)]
+            assert found == (
+                (f"of {other}", f"of {names[first]}") if names is texts else (f"of {names[first]}", f"of {other}")
+            )
 
 
 def test_the_page_has_every_usual_name():

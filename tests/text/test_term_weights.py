@@ -1,6 +1,7 @@
 """TF-IDF rows of character grams, and BM25."""
 
 import math
+import unicodedata
 from collections import Counter
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from st_extras.text import term_weights
+from st_extras.text.corpus import blocks_of_words
 from st_extras.text.term_weights import (
     BM25,
     STOP_WORDS,
@@ -71,11 +73,12 @@ def test_texts_with_a_common_word_are_no_near_duplicates():
     assert near_duplicate_share([]) == near_duplicate_share(["one"]) == 0
 
 
-def test_bm25_is_the_formula_in_a_loop():
-    documents = [search_words(text) for text in TEXTS]
+@pytest.mark.parametrize("texts", [TEXTS, [*TEXTS, "!"]], ids=["words in all", "one without a word"])
+def test_bm25_is_the_formula_in_a_loop(texts):
+    documents = [search_words(text) for text in texts]
     mean = sum(map(len, documents)) / len(documents)
     queries = ["The CAT ran, ran!", "dogs xyz", "xyz", ""]
-    expected = np.zeros((len(queries), len(TEXTS)))
+    expected = np.zeros((len(queries), len(texts)))
     for i, query in enumerate(queries):
         for word in search_words(query):
             holding = sum(word in document for document in documents)
@@ -83,7 +86,7 @@ def test_bm25_is_the_formula_in_a_loop():
                 count = document.count(word)
                 idf = math.log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
                 expected[i, j] += idf * count / (count + 1.5 * (1 - 0.75 + 0.75 * len(document) / mean))
-    found = BM25(TEXTS).scores(queries)
+    found = BM25(texts).scores(queries)
     assert found.dtype == np.float32
     assert (found[:2] > 0).any(axis=1).all()
     assert not found[2:].any()
@@ -103,7 +106,8 @@ def test_the_weight_of_bm25_is_the_formula_in_a_loop():
     bm25[3] = 0  # a query without a word that a document has counts too
     spreads = [sum(np.std(row) for row in side) / 5 for side in (dense, bm25)]
     assert bm25_weight(dense, bm25) == pytest.approx(0.2 * spreads[0] / spreads[1])
-    assert bm25_weight(dense, bm25, share=0.5) == pytest.approx(0.5 * spreads[0] / spreads[1])
+    for share in (0.5, 10):
+        assert bm25_weight(dense, bm25, share=share) == pytest.approx(share * spreads[0] / spreads[1])
     blocks = [(dense[rows].astype("float32"), bm25[rows]) for rows in (slice(0, 2), slice(2, 5))]
     assert bm25_weight_of_blocks(blocks) == pytest.approx(bm25_weight(dense, bm25))
     assert bm25_weight(torch.tensor(dense), torch.tensor(bm25).bfloat16()) == pytest.approx(
@@ -125,7 +129,8 @@ def test_a_weight_is_no_quotient_of_rounding_errors():
     words = np.full((3, 61), 2.3, dtype=np.float32)
     assert rounded.std() > 0
     apart = draw.normal(size=(3, 61)).astype(np.float32)
-    assert [bm25_weight_of_blocks([sides]) for sides in ((rounded, words), (apart, words), (rounded, apart))] == [0] * 3
+    alike = ((rounded, words), (apart, words), (rounded, apart), (-rounded, apart))
+    assert [bm25_weight_of_blocks([sides]) for sides in alike] == [0] * 4
     with pytest.raises(ValueError, match=r"^dense_scores must differ"):
         bm25_weight(rounded, apart)
     dense = 1 - np.abs(draw.normal(0, 4e-7, (3, 61))).astype(np.float32)  # of a raw encoder
@@ -152,8 +157,9 @@ def test_scores_that_give_no_weight_are_refused(scores):
             bm25_weight(SCORES, SCORES, share=share)
     with pytest.raises(ValueError, match=r"^bm25_scores must have the shape of dense_scores, \(2, 2\), got \(2, 1\)"):
         bm25_weight(SCORES, SCORES[:, :1])
-    with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
-        bm25_weight(SCORES, -SCORES)
+    for negative in (-SCORES, np.minimum(0, 0.2 - SCORES)):  # with and without documents that share no word
+        with pytest.raises(ValueError, match=r"^bm25_scores must be higher"):
+            bm25_weight(SCORES, negative)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +167,7 @@ def test_scores_that_give_no_weight_are_refused(scores):
     [
         ("The X-ray of O'Neil_2, STRASSE Straße!", "the x ray of o neil 2 strasse strasse"),
         ("ﬁne ＡＢＣ naïve नमस्ते", "fine abc naïve नमस्ते"),
+        ("rock'n’roll x-ray y‐ray z‑ray", "rock n roll x ray y ray z ray"),
         ("我们搜索text文档 猫", "我们 们搜 搜索 text 文档 猫"),
         ("スーパー 人々", "スー ーパ パー 人々"),
         ("ไทย ខ្មែរ", "ไท ทย ខ្ ្ម មែ ែរ"),
@@ -209,6 +216,16 @@ def test_bm25_of_a_language_is_that_of_the_stems():
     expected = plain.scores(["dog run", "", "run"])
     np.testing.assert_allclose(index.scores(queries), expected)
     assert expected[2].tolist()[1] == 0 < expected[2].min(initial=1, where=[True, False, True, False])
+
+
+@pytest.mark.parametrize(
+    "pair", ["ไท", "ລາ", "བད", "မန", "ខម", "人々", "々〇", "かな", "カナ", "ㇰㇱ", "㐀㐁", "漢字", "豈更", "𠀋𪜀"]
+)
+def test_scripts_without_spaces_count_by_characters(pair):
+    folded = unicodedata.normalize("NFKC", pair)  # of a character that has two codes, the usual one
+    assert search_words(f"a {pair} b") == ["a", folded, "b"]
+    assert search_words(f"a{pair}b", singles=True) == ["a", folded, *folded, "b"]
+    assert [*blocks_of_words([f"ab{pair}cd"], 1)] == ["ab", *pair, "cd"]
 
 
 def test_what_is_no_collection_of_texts_is_refused():
@@ -271,13 +288,14 @@ def test_the_stop_words_are_those_of_lucene():
     assert frozenset(stopwords.STOPWORDS_EN) == STOP_WORDS
 
 
-def test_counts_that_are_changed_are_those_of_the_new_documents():
-    counts = WordCounts.of(TEXTS)
+@pytest.mark.parametrize("language", [None, "english"])
+def test_counts_that_are_changed_are_those_of_the_new_documents(language):
+    counts = WordCounts.of(TEXTS, language)
     before = counts.bm25.scores(["ran cat", "new words"])
     kept = np.array([True, False, True, True, False])
     changed = counts.changed(kept, ["new words ran", ""])
-    expected = BM25([TEXTS[0], TEXTS[2], TEXTS[3], "new words ran", ""])
-    for queries in (["ran cat"], ["new there words"]):
+    expected = BM25([TEXTS[0], TEXTS[2], TEXTS[3], "new words ran", ""], language)
+    for queries in (["ran cat"], ["new there words"], ["word"]):
         np.testing.assert_allclose(changed.bm25.scores(queries), expected.scores(queries), rtol=1e-6)
     np.testing.assert_array_equal(counts.bm25.scores(["ran cat", "new words"]), before, "what was there stays")
     assert WordCounts.of([]).bm25.scores(["cat"]).shape == (1, 0)

@@ -1,5 +1,6 @@
 """LossStateCallback: what is saved, restored and refused."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from datasets import Dataset, DatasetDict
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
-from transformers import TrainerCallback
+from transformers import TrainerCallback, integrations
+from transformers.trainer_utils import HPSearchBackend
 
 from st_extras.encoders.loading import keep_layers
 from st_extras.files import FILES
@@ -16,6 +18,7 @@ from st_extras.losses import AdCSELoss, DCLRLoss, SimCSELoss
 from st_extras.random_source import RandomSource
 from st_extras.training import loss_state
 from st_extras.training.loss_state import FILE_NAME, LossStateCallback
+from tests.fixtures import SENTENCES
 from tests.helpers import arguments, columns, differing, snapshot, train
 
 SAVE: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
@@ -94,7 +97,7 @@ def test_a_checkpoint_is_listed_when_all_of_it_is_on_the_disk(encoder, tmp_path,
 
 @pytest.fixture
 def two(encoder, tmp_path):
-    """A callback of two losses, each with a head and noise; what its events are called with; its checkpoint."""
+    """A callback of two losses, each with a head and noise; what its events are called with; its folder."""
     losses: Any = {name: DCLRLoss(encoder, projection=True) for name in "ab"}
     trainer = SentenceTransformerTrainer(encoder, args=arguments(tmp_path), loss=losses)
     event = (trainer.args, trainer.state, trainer.control)
@@ -211,3 +214,37 @@ def test_instruments_of_a_wrapped_loss_are_logged_to_every_callback_and_hide_not
     assert [logs["own"] for logs in steps + before.logs] == [1.0] * 4
     assert all(logs["loss"] != 99.0 for logs in steps)
     assert "own" not in trainer.state.log_history[-1]  # the summary of the training
+
+
+def test_trials_of_a_search_begin_with_the_same_loss_and_have_their_own_checkpoints(
+    make_encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(integrations, "hp_params", lambda trial: {})  # which knows optuna's trials alone
+
+    def trainer() -> SentenceTransformerTrainer:
+        torch.manual_seed(0)
+        args = arguments(tmp_path, max_steps=2, save_steps=1, save_strategy="steps")
+        data = Dataset.from_dict({"sentence": SENTENCES})
+        made = SentenceTransformerTrainer(
+            model_init=lambda trial=None: make_encoder(), args=args, train_dataset=data, loss=AdCSELoss
+        )
+        made.callback = LossStateCallback.attach(made)
+        return made
+
+    search, begun = trainer(), []
+    search.hp_search_backend, search.hp_space, search.hp_name = HPSearchBackend.OPTUNA, lambda trial: {}, None
+    begin = search.callback.on_train_begin
+
+    def on_train_begin(*given: Any, **named: Any) -> None:
+        begin(*given, **named)
+        begun.append({name: value.detach().clone() for name, value in search.callback._state().items()})
+
+    search.callback.on_train_begin = on_train_begin
+    for number in range(2):
+        search.train(trial=SimpleNamespace(number=number, params={}))
+    assert {name for name, value in begun[0].items() if not torch.equal(value, begun[1][name])} == set()
+    assert not [*tmp_path.glob("checkpoint-*")]
+    assert len([*tmp_path.glob("run-*/checkpoint-*/loss_state.safetensors")]) == 4
+    checkpoint = tmp_path / "run-1" / "checkpoint-1"
+    search.callback.restore(checkpoint)
+    assert differing(load_file(checkpoint / FILE_NAME), search.callback._state()) == set()

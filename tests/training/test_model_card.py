@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from transformers import TrainerCallback
 
 from st_extras.encoders import load_encoder
 from st_extras.losses import SimCSELoss
@@ -90,6 +91,17 @@ def test_no_training_sentence_is_shown(folder, tmp_path):
     assert not [text for text in TEXTS if text in card.content]
     assert "widget" not in card.data.to_dict()
     assert "Size: 40 training samples" in card.content
+
+
+def test_a_training_that_cannot_begin_leaves_the_card_as_it_was(folder, tmp_path):
+    class Failing(TrainerCallback):
+        def on_init_end(self, *_, **__):
+            raise RuntimeError("no")
+
+    model = load_encoder(folder)
+    with pytest.raises(RuntimeError, match="no"):
+        trained(model, tmp_path / "out", callbacks=[Failing()])
+    assert model.model_card_data.widget == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.evaluation import BaseEvaluator
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Normalize, Router
 from torch import Tensor, nn
-from transformers import TrainerCallback, TrainerState
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 
 from st_extras.encoders.dropout import set_dropout
 from st_extras.evaluation import STSDataset, STSEvaluator
@@ -27,6 +27,7 @@ from st_extras.losses import AdCSELoss, SimCSELoss
 from st_extras.training.checkpoints import RECORD
 from st_extras.training.run import TrainingRun, train_encoder
 from st_extras.training.settings import TrainingSettings, training_record
+from st_extras.training.trainer import _has_ended
 from tests.fixtures import SENTENCES
 from tests.helpers import differing, snapshot
 
@@ -156,6 +157,19 @@ class TestSelection:
         assert differing(snapshot(encoder), snapshot(saved)) == set()
         assert "The evaluator scored no checkpoint in 2 steps: the last weights are kept" in caplog.text
         assert "No checkpoint was better" not in caplog.text
+
+    @pytest.mark.parametrize("lost", ["checkpoint-2/model.safetensors", "checkpoint-2/loss_state.safetensors"])
+    def test_best_weights_that_cannot_be_loaded_are_not_reported_as_kept(self, encoder, tmp_path, caplog, lost):
+        class Losing(TrainerCallback):
+            def on_save(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+                if state.global_step == 4:
+                    Path(args.output_dir, lost).unlink()
+
+        evaluator = ScriptedEvaluator([0.1, 0.9, 0.5])
+        result = short_training(encoder, tmp_path / "out", evaluator=evaluator, max_steps=4, callbacks=[Losing()])
+        assert (result.best_step, result.best, result.steps) == (4, 0.5, 4)
+        assert differing(evaluator.seen[2], snapshot(SentenceTransformer(str(tmp_path / "out"), device="cpu"))) == set()
+        assert "The best weights, of step 2 (scripted was 0.9000), could not be loaded" in caplog.text
 
     @SLOW
     def test_scores_that_are_not_finite_choose_no_weights(self, encoder, tmp_path):
@@ -503,6 +517,9 @@ table = Dataset.from_dict
         ({"data": table(dict.fromkeys("abc", SENTENCES)), "loss": SimCSELoss}, "SimCSELoss takes .* got 3"),
         ({"evaluator": ScriptedEvaluator([0.1], primary_metric=None)}, "evaluator must"),
         ({"evaluator": ScriptedEvaluator([float("nan")])}, "evaluator must"),
+        ({"evaluator": [ScriptedEvaluator([0.1])] * 2}, "evaluator must be one evaluator, .* got 2 items: give Sequen"),
+        ({"evaluator": lambda model: 0.5}, "evaluator must be a BaseEvaluator or None, got"),
+        ({"callbacks": EarlyStoppingCallback()}, r"callbacks must be a list .*: give \[callback\]"),
         ({"loss_learning_rate": 1e-3}, "loss_learning_rate needs a loss"), ({"batch_size": 0}, "batch_size must"),
         ({"patience": 2}, "patience .* needs"), ({"max_steps": 0}, "max_steps"), ({"epochs": 0}, "epochs must"),
         ({"learning_rate": 0}, "learning_rate must"), ({"loss_learning_rate": -1}, "loss_learning_rate must"),
@@ -527,3 +544,11 @@ def test_equal_views_stop_a_training_that_nothing_else_teaches(make_encoder, tmp
     with pytest.raises(ValueError, match=r"^SimCSELoss must get two different views"):
         short_training(make_encoder(dropout=0.0), tmp_path / "out", loss, max_steps=2)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("counters", "ended"), [([1], False), ([2], True), ([9, 1], False), ([0, 2], True)])
+def test_patience_counts_in_a_resumed_training_also_beside_a_callback_of_the_callers(counters, ended):
+    saved = [{"attributes": {"early_stopping_patience_counter": count}} for count in counters]
+    of_class: Any = {"EarlyStoppingCallback": saved if len(saved) > 1 else saved[0]}
+    state = TrainerState(global_step=3, max_steps=6, stateful_callbacks=of_class)
+    assert _has_ended(state, patience=2) is ended
