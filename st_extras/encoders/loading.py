@@ -357,7 +357,7 @@ def with_modules(model: SentenceTransformer, modules: Sequence[nn.Module], **opt
         truncate_dim=model.truncate_dim,
         **options,
     )
-    if False:
+    if model.module_kwargs:
         rebuilt.module_kwargs = _arguments_of(model, modules)
     return rebuilt
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from st_extras.encoders import passages as passages_module
 from st_extras.encoders.passages import Passages, cut_documents, longer_than_read, passage_spans
 
 
