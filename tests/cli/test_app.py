@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 import st_extras
 from st_extras.cli import app, console
 from st_extras.losses import SimCSELoss
+from st_extras.training import DivergenceError
 from tests.cli.conftest import files, shown
 from tests.helpers import write
 
@@ -220,6 +221,15 @@ def test_every_error_is_one_line(run, monkeypatch, error, code, message):
     found, out, err = run("demo", "--json")
     assert (found, out, err.count("\n")) == (code, "", 1)
     assert err.startswith(f"Error: {message}")
+
+
+def test_a_wrong_path_is_a_wrong_request_and_a_failing_disk_a_failed_run():
+    """The exit codes of errors of the system, of a missing package and of wrong values."""
+    wrong = ("ENOENT", "EEXIST", "EACCES", "EISDIR", "ENOTDIR", "ENAMETOOLONG", "ELOOP", "EINVAL", "EROFS")
+    for code, names in ((2, wrong), (1, ("ENOSPC", "EIO", "EMFILE"))):
+        assert {app.exit_code(OSError(getattr(errno, name), "said")) for name in names} == {code}
+    errors = {ValueError: 2, ImportError: 2, ModuleNotFoundError: 2, RuntimeError: 1, KeyError: 1, DivergenceError: 1}
+    assert {kind: app.exit_code(kind("said")) for kind in errors} == errors
 
 
 @pytest.mark.parametrize("step", [0, 1, 3])

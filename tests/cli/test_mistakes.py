@@ -170,7 +170,7 @@ FILES_FIRST = {
     "evaluate ENC --text good.csv --column nope": "nope",
     "evaluate ENC --labeled semicolons.csv": "semicolons.csv",
     "evaluate ENC ./none --labeled good.csv": "./none",
-    "evaluate ENC --before ./none --text TEXT": "./none",
+    "evaluate ENC ./none --text TEXT": "./none",
     "evaluate ENC --text TEXT --text none.txt": "none.txt",
     "adapt ENC TEXT none.txt -o out": "none.txt",
     "evaluate ENC --retrieval FOLDER": "corpus",

@@ -56,6 +56,13 @@ def test_no_text_is_encoded_twice_and_none_is_moved_in_its_batch(pair, monkeypat
     assert [ids.size(1) for ids in encoded] == sorted(ids.size(1) for ids in encoded)  # texts of one length together
 
 
+def test_of_equal_keys_the_last_counts():
+    table = EmbeddingTable([[1, 5], [2], [1, 5]], 2 * torch.eye(3))
+    features = {"input_ids": torch.tensor([[2, 0], [1, 5]]), "attention_mask": torch.tensor([[1, 0], [1, 1]])}
+    assert table(features).tolist() == [[0, 1, 0], [0, 0, 1]]
+    assert len(table) == 2
+
+
 def test_a_table_of_the_model_itself_is_of_the_model_as_it_was(pair, sentences):
     model = pair[0]
     before = alone(model, sentences)

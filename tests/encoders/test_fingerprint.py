@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from st_extras.encoders.fingerprint import EncoderFingerprint
+from st_extras.encoders.fingerprint import PROBES, EncoderFingerprint
 
 
 def test_the_same_encoder_has_no_difference(still_encoder):
@@ -39,3 +39,17 @@ def test_half_precision_may_be_further_apart():
     assert full.difference(half) is None
     assert "3 % apart" in full.difference(EncoderFingerprint("", "9", near))
     assert full.difference(EncoderFingerprint("", "9", probes * torch.nan)) is not None
+    assert full.difference(EncoderFingerprint.from_json(json.loads(json.dumps(half.to_json())))) is None
+    for row in (0, 1):
+        other = probes.clone()
+        other[row] += 0.03
+        assert "3 % apart" in full.difference(EncoderFingerprint("", "9", other)), "each probe counts"
+
+
+def test_without_a_route_the_default_prompt_counts(still_encoder):
+    plain = EncoderFingerprint.of(still_encoder)
+    still_encoder.prompts, still_encoder.default_prompt_name = {"own": "the old "}, "own"
+    prompted = EncoderFingerprint.of(still_encoder)
+    assert (plain.prompt, prompted.prompt) == ("", "the old ")
+    torch.testing.assert_close(prompted.probes, still_encoder.encode(list(PROBES), convert_to_tensor=True))
+    assert plain.difference(prompted) == "the prompt '' here and 'the old ' there"

@@ -112,6 +112,32 @@ def test_a_rebuilt_model_keeps_its_settings(encoder):
     assert {name: getattr(rebuilt, name) for name in settings} == settings
 
 
+def test_arguments_of_encode_reach_the_modules_that_stay_and_what_replaces_one(encoder):
+    encoder.module_kwargs = {"0": ["task"], "1": ["other"]}
+    first, pooling = encoder
+    for kept, expected in (
+        ([first, pooling], {"0": ["task"], "1": ["other"]}),
+        ([first, Normalize(), pooling], {"0": ["task"], "1": [], "2": ["other"]}),
+        ([first, Normalize()], {"0": ["task"], "1": ["other"]}),
+        ([pooling], {"0": ["other"]}),
+    ):
+        assert with_modules(encoder, kept).module_kwargs == expected
+
+
+def test_settings_of_each_layer_are_cut_with_them(folder):
+    model = load_encoder(folder, device="cpu")
+    config = model[0].auto_model.config
+    config.attention_window, config.layer_types, config.others, config.layer_sizes = (
+        [*"abcd"],
+        ("a",) * 4,
+        [*"abcd"],
+        [1],
+    )
+    keep_layers(model, 3)
+    assert (config.attention_window, config.layer_types, config.num_hidden_layers) == ([*"abc"], ("a",) * 3, 3)
+    assert (config.others, config.layer_sizes) == ([*"abcd"], [1])
+
+
 def test_keep_layers_keeps_the_first(folder):
     model = load_encoder(folder, device="cpu")
     first = [id(layer) for layer in model[0].auto_model.encoder.layer][:2]
@@ -153,14 +179,17 @@ def test_the_longest_text_of_roberta(tmp_path):
             use(model)
 
 
-def test_each_route_has_a_length_of_its_own(encoder):
+def test_each_route_has_a_length_of_its_own(encoder, make_encoder):
     """A Router's max_seq_length is the largest of its routes', infinite for a table of words."""
     words = build("StaticEmbedding", Path())
     model = SentenceTransformer(modules=[Router({"query": [*words], "document": [*encoder]})], device="cpu")
     check_length(model)
+    several = SentenceTransformer(modules=[Router({"query": [*make_encoder()], "document": [*encoder]})], device="cpu")
+    check_length(several)
     encoder[0].max_seq_length = 65
-    with pytest.raises(ValueError, match=r"^max_seq_length must be <= 64 for this encoder, got 65\.$"):
-        check_length(model)
+    for one in (model, several):
+        with pytest.raises(ValueError, match=r"^max_seq_length must be <= 64 for this encoder, got 65\.$"):
+            check_length(one)
 
 
 def test_loading_draws_nothing_that_anyone_sees(tmp_path):

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from st_extras.encoders import passages as passages_module
 from st_extras.encoders.passages import Passages, cut_documents, longer_than_read, passage_spans
 
 
@@ -59,6 +60,21 @@ def test_nothing_of_a_long_document_is_left_unread(still_encoder, text):
     assert (spans[0][0], spans[-1][1]) == (0, len(text.rstrip()))
     still_encoder.prompts["document"] = "cat " * 100
     assert len(cut_documents(still_encoder, [text], 80).spans) < 40, "with such a prompt, no text is read"
+
+
+def test_many_documents_are_tokenized_in_parts(still_encoder, monkeypatch):
+    texts = ["a cat" if number % 3 else "cat " * (10 + number) for number in range(13)]
+    expected = [len(text.split()) > still_encoder.max_seq_length - 2 for text in texts]
+    for most in (1, 2, 5, 1000):
+        monkeypatch.setattr(passages_module, "_COUNTED", most)
+        assert longer_than_read(still_encoder, texts).tolist() == expected
+
+
+def test_of_the_passages_that_are_kept_each_belongs_to_its_document():
+    cut = Passages(np.array([0, 2, 3, 4, 7]), np.array([[place, place + 9] for place in range(7)], dtype=np.int32))
+    numbers, kept = cut.kept(np.array([1, 2, 4, 6]))
+    assert (numbers.tolist(), kept.first.tolist()) == ([0, 1, 3], [0, 1, 2, 4])
+    assert kept.spans.tolist() == [[1, 10], [2, 11], [4, 13], [6, 15]]
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 1], [3, 1, 2], [1, 5, 1]])

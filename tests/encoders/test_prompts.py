@@ -34,6 +34,17 @@ def test_texts_are_encoded_with_the_prompt_and_the_options(still_encoder: Senten
         assert (found == expected).all()
 
 
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_a_text_or_a_prompt_that_is_none_is_named(encoder: SentenceTransformer, role):
+    texts = {"query": "queries", "document": "documents"}[role]
+    for wrong in (3, "a \ud83d"):
+        with pytest.raises(ValueError, match=rf"^{texts}, row 2"):
+            encode_as(encoder, role, ["a", "b", wrong])
+    encoder.prompts[role] = "a \ud83d"
+    with pytest.raises(ValueError, match=rf"^the prompt for {texts}"):
+        encode_as(encoder, role, ["a"])
+
+
 def test_a_model_is_left_as_it_is(encoder: SentenceTransformer):
     encoder.prompts = {"query": "", "Query": "q: "}
     assert other_prompt(encoder, "query") == "q: "

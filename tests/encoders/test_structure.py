@@ -196,5 +196,11 @@ def test_the_first_two_thousand_texts_show_whether_they_are_read():
     assert warn_if_poorly_read(model, [*MIXED * 250, *RUSSIAN * 500]) is None
 
 
+def test_the_first_letters_of_a_text_show_its_script():
+    english, russian = "the lost card is blocked " * 30, "привет мир " * 100
+    assert why_poorly_read(with_vocabulary([]), [f"{english}{russian}"] * 8) is None
+    assert why_poorly_read(with_vocabulary([]), [f"{english[:200]}{russian}"] * 8) is not None
+
+
 def test_what_has_no_tokenizer_is_not_asked():
     assert why_poorly_read(SentenceTransformer(modules=[nn.Identity()], device="cpu"), CHINESE) is None

@@ -11,7 +11,7 @@ from transformers import TrainerControl, TrainerState
 
 from st_extras.losses import SimCSELoss
 from st_extras.training import DivergenceError
-from st_extras.training.trainer import DivergenceCallback
+from st_extras.training.trainer import DivergenceCallback, non_finite
 from tests.helpers import arguments, differing, snapshot
 from tests.training.test_run import ScriptedEvaluator, short_training
 
@@ -50,6 +50,19 @@ def test_weights_are_checked_before_they_are_scored_or_saved(encoder, tmp_path, 
     watch.on_step_end(arguments(tmp_path), TrainerState(global_step=3), control)
     assert (watch.step, control.should_training_stop) == (seen, seen is not None)
     assert control.should_save is control.should_evaluate is False
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("number", [0, 7, -1])
+def test_the_first_weight_that_is_not_finite_is_named(encoder, number, value):
+    """Of the encoder or of the loss's own."""
+    loss = SimCSELoss(encoder, projection=True)
+    assert non_finite(loss) is None
+    named = [*loss.named_parameters()]
+    with torch.no_grad():
+        for _, parameter in (named[number], named[-1]):
+            parameter.view(-1)[-1] = value
+    assert non_finite(loss) == named[number][0]
 
 
 def test_weights_that_were_chosen_before_are_kept(encoder, tmp_path, caplog):
