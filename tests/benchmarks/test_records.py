@@ -108,6 +108,7 @@ def test_the_long_table_has_a_row_for_each_value(results):
     records.append("b", "simcse-4", {"encoder": own, "method": "simcse", "seed": 4, "scores": {"x": 1, "y": 0}})
     records.append("b", "start", {"encoder": "mine", "row": "start", "set": "s", "seed": 0, "scores": {"x": 3}})
     records.append("a", "one", {"way": "w", "note": "n", "curve": [[0, 5], [10, 6]], "scores": {"x+y": None}, "k.z": 7})
+    records.append("c", "one", {"after": {"RepAL, pooled": {"average": 8}}})
 
     trained = {"study": "b", "run": "simcse-4", "encoder": "own", "method": "simcse", "seed": 4}
     start = {
@@ -140,6 +141,7 @@ def test_the_long_table_has_a_row_for_each_value(results):
         noted | {"metric": "curve/{place}/1", "value": 6, "place": "1"},
         noted | {"metric": "k.z", "value": 7},
     ]
+    assert list(records.long_table(["c"], "after/{step}/average")["step"]) == ["RepAL, pooled"]
     empty = records.long_table(["b"], "none")
     assert list(empty.columns) == list(table.columns[:8])
     assert len(empty) == 0

@@ -69,3 +69,9 @@ def test_seeds_without_every_data_set_do_not_count(study):
     line = Table("", {"": {}}, columns).written().splitlines()[-1]
     # means 17 and 20 over the domains, beside the base model's 15
     assert line == "|  | 18.50 ± 2.12 (2) | +3.50 [-15.56, +22.56] (2) | 21.00 ± 2.83 |"
+
+
+def test_seeds_that_the_baseline_lacks_are_not_counted(study):
+    columns = [("gain", {"metric": "average", "show": render.counted_gain, "minus": runs("study/dclr")})]
+    line = Table("", {"": {"of": SIMCSE}}, columns).written().splitlines()[-1]
+    assert line == "|  | -2.75 [-5.93, +0.43] (2) |", "-3 and -2.5; SimCSE has a third seed"

@@ -75,6 +75,8 @@ def test_each_encoder_is_scored_from_its_own_numbers_of_texts_and_in_its_own_dra
     def score(name: str, part: domains.Domain, count: int, seed: int, options: Options) -> dict[str, Any]:
         made.append((name, part.name, count, seed))
         assert (len(part.train), len(part.test)) == (settings[name]["fitted"], settings[name]["scored"])
+        assert set(part.train) < set(domain.train)
+        assert part.train != domain.train[: len(part.train)], "a random part"
         return {"data": options.data.name}
 
     monkeypatch.setattr(strength, "score", score)

@@ -210,7 +210,7 @@ def test_search(run, monkeypatch):
     assert report["details"]["dev"] is not None
 
 
-@pytest.mark.parametrize(("passages", "used"), [(None, 9), ("30", 8)])
+@pytest.mark.parametrize(("passages", "used"), [(None, 9), ("30", 8), ("0", 9)])
 def test_printed_commands_run_as_they_stand(run, inputs, monkeypatch, passages, used):
     """With a folder that has a space, a column, and passages, with which the weight was found."""
     chosen = CandidateResult("half", 0.03, 0.02, 0.04)

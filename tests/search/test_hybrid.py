@@ -498,8 +498,10 @@ def test_the_similarity_that_few_unrelated_pairs_exceed(still_encoder, given):
     assert len(pairs) < len(queries) * len(texts)
     assert search.unrelated_similarity(10) == pytest.approx(np.quantile(pairs, 0.9), abs=1e-5)
     assert search.unrelated_similarity(2) == pytest.approx(np.median(pairs), abs=1e-5)
-    with pytest.raises(ValueError, match="one_in must be at most a tenth of"):
-        search.unrelated_similarity(len(pairs))
+    for too_many in (len(pairs) // 10 + 1, len(pairs)):
+        with pytest.raises(ValueError, match=f"one_in must be at most a tenth of {len(pairs):,} pairs"):
+            search.unrelated_similarity(too_many)
+    assert 10 * (len(pairs) // 10 + 1) <= len(queries) * len(texts), "enough with the pairs that are left out"
 
 
 def test_documents_too_alike_for_a_bound_are_warned_of(still_encoder, caplog, monkeypatch):

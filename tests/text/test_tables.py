@@ -138,6 +138,8 @@ def test_a_quote_within_a_name_of_a_tsv_encloses_nothing(tmp_path):
 def test_a_list_in_a_json_file_may_begin_after_blank_lines(tmp_path):
     path = write(tmp_path / "a.json", '\n \n[{"text": "one"}, "two"]\n')
     assert read_sentences(path) == ["one", "two"]
+    texts = [f"a text with the number {number}" for number in range(1000)]
+    assert read_sentences(write(tmp_path / "b.json", json.dumps(texts, indent=1))) == texts
 
 
 def test_quotes_around_the_names_of_a_tsv_enclose_all_fields(tmp_path):
