@@ -56,7 +56,7 @@ def write_archive(file: Path) -> None:
 
         def add(name: str, lines: list[str]) -> None:
             content = "".join(f"{line}\n" for line in lines).encode()
-            member = tarfile.TarInfo(name)
+            member = tarfile.TarInfo(name if "sts12" in name.casefold() else f"./{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
 
@@ -64,7 +64,10 @@ def write_archive(file: Path) -> None:
         for folder, subsets in hub.SUBSETS.values():
             for subset in subsets:
                 some = [PAIRS[next(drawn) % len(PAIRS)] for _ in range(5)]
-                add(f"STS/{folder}/STS.input.{subset}.txt", [f"{a}\t{b}" for a, b, _ in some] + ["new one\tnew two"])
+                add(
+                    f"STS/{folder}/STS.input.{subset}.txt",
+                    [f"{a}\t{b}\ta source" for a, b, _ in some] + ["new one\tnew two"],
+                )
                 add(
                     f"STS/{folder}/STS.gs.{subset}.txt",
                     [str(score) for *_, score in some] + [""] * (subset != subsets[0]),

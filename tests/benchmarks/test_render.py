@@ -71,6 +71,11 @@ def test_seeds_without_every_data_set_do_not_count(study):
     assert line == "|  | 18.50 ± 2.12 (2) | +3.50 [-15.56, +22.56] (2) | 21.00 ± 2.83 |"
 
 
+def test_a_table_of_texts_has_the_columns_of_all_rows():
+    lines = render.of_texts("row", {"a": {"x": "1"}, "b": {"y": "2", "x": "3"}}).written().splitlines()
+    assert [lines[0], *lines[2:]] == ["| row | x | y |", "| a | 1 |  |", "| b | 3 | 2 |"]
+
+
 def test_seeds_that_the_baseline_lacks_are_not_counted(study):
     columns = [("gain", {"metric": "average", "show": render.counted_gain, "minus": runs("study/dclr")})]
     line = Table("", {"": {"of": SIMCSE}}, columns).written().splitlines()[-1]

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 
 from benchmarks import repal
 from benchmarks.records import records
@@ -51,6 +53,12 @@ def test_a_variant_scores_what_the_modules_make_of_the_encoder(encoder, redundan
         assert found[pairs.name] == pytest.approx(expected(model, pairs), abs=0.01)
     assert (found["lambda_1"], found["lambda_2"], found["at_edge"]) == (0.5, variant.lambda_2[0], False)
     assert found["average"] == pytest.approx((found["test"] + found["dev"]) / 2, abs=0.01)
+
+
+def test_a_corpus_is_encoded_before_a_normalize_module(encoder):
+    normalized = SentenceTransformer(modules=[*encoder, Normalize()], device="cpu")
+    found, plain = (repal.corpus_vectors(model, GENERAL, 3) for model in (normalized, encoder))
+    np.testing.assert_allclose(found, plain, rtol=1e-6)
 
 
 def test_the_weights_are_those_that_are_best_on_dev(encoder):

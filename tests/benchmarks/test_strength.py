@@ -65,6 +65,14 @@ def test_a_record_scores_each_strength_as_adapt_computes_it(domain, encoder, tmp
         strength.score("tiny", strength.sampled(domain, SETTINGS | {"scored": 49}), 210, 3, options)
 
 
+def test_the_cache_holds_the_embeddings_of_each_encoder(make_encoder, tmp_path, monkeypatch):
+    encoders = {name: make_encoder(seed=seed) for seed, name in enumerate("ab")}
+    monkeypatch.setattr(strength, "encoder", encoders.get)
+    for name in "abab":
+        found = strength.embeddings(name, {"some": SENTENCES}, Options(tmp_path, tmp_path))["some"]
+        torch.testing.assert_close(found, strength.encoded(encoders[name], SENTENCES).double())
+
+
 def test_each_encoder_is_scored_from_its_own_numbers_of_texts_and_in_its_own_draws(
     domain,  # noqa: F811
     tmp_path,

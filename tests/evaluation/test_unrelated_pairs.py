@@ -91,6 +91,8 @@ def test_too_few_texts_or_queries_have_no_cosines():
 def test_rare_pairs_and_an_interval_of_cosines():
     """One in 100,000 needs a million pairs; no cosine is above 1."""
     assert list(unrelated_cosines(draw(1500, 4))) == [100, 1_000, 10_000, 100_000]
+    for asked, marks in ((100, [100, 1_000]), (99, [100])):  # one in 1,000 needs 10,000
+        assert list(unrelated_cosines(draw(100, 4), queries=draw(asked, 4, seed=1))) == marks
     rows = draw(60, 6)
     rows[:12] = rows[0] + 0.01 * draw(12, 6, seed=1)  # one in 27 pairs is nearly the same text
     assert 0.9 < unrelated_cosines(rows)[100][2] <= 1.0
@@ -199,7 +201,7 @@ def test_queries_that_an_encoder_has_no_embedding_of_are_left_out_for_all(routed
         encode_pairs([("a", routed)], documents, queries)
 
 
-def test_the_label_free_score_is_that_of_each_other_encoder_beside_the_first():
+def test_the_label_free_score_is_that_of_each_other_encoder_beside_the_first(monkeypatch):
     texts = words(120)
     embeddings = {name: draw(120, 6, seed=seed) for seed, name in enumerate(("a", "b", "c"))}
     comparison = LabelFreeComparison(texts, embeddings["a"])
@@ -210,6 +212,12 @@ def test_the_label_free_score_is_that_of_each_other_encoder_beside_the_first():
     alone = [f"{chr(0x4E00 + 5 * i)}{chr(0x4E01 + 5 * i)}{chr(0x4E02 + 5 * i)}" for i in range(120)]
     with pytest.raises(ValueError, match=r"^20% of the texts must have a neighbour .*, got 0%\.$"):
         UnrelatedPairs(alone, embeddings).label_free_scores()
+    limit, share = "st_extras.evaluation.unrelated_pairs.LEAST_CONFIRMED", comparison.confirmed_share
+    monkeypatch.setattr(limit, share)
+    assert pairs.label_free_scores()
+    monkeypatch.setattr(limit, share + 0.01)
+    with pytest.raises(ValueError, match=f"got {share:.0%}"):
+        pairs.label_free_scores()
 
 
 def test_a_comparison_of_texts_is_that_of_their_sample(still_encoder, routed, make_encoder, monkeypatch, capfd):
