@@ -134,6 +134,8 @@ def test_each_row_is_scored_on_its_own_model_and_held_out_texts(domain, encoder,
                 score = LabelFreeComparison(held_out, before, seed=seed).compare(after)
                 assert record["judge"]["gain"] == pytest.approx(score.gain, abs=1e-5)
                 assert record["judge"]["lexical"] == pytest.approx(score.word_overlap, abs=1e-5)
+                interval = [record["judge"][end] for end in ("low", "high")]
+                assert interval == pytest.approx([score.low, score.high], abs=1e-5)
                 scores = label_scores(domains.encoded(trained, part.test).float(), part.labels)
                 assert record["scores"]["map_at_r"] == pytest.approx(100 * scores["map_at_r"], abs=1e-3)
                 assert (record["encoder"], record["domain"], record["row"]) == (title, name, "SimCSE")

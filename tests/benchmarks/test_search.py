@@ -77,10 +77,11 @@ def test_a_study_resumes_and_encodes_once(data, encoder, tmp_path, monkeypatch):
     hybrid.run(study, options)
     assert records("hybrid", root=options.root)[0]["rows"] == record["rows"]
     assert len(loaded) == 1
-    np.save(options.work / "retrieval" / "mpnet" / "med.d.npy", np.zeros((3, 4)))
     file.unlink()
-    with pytest.raises(ValueError, match=r"med\.d\.npy must hold 120 embeddings, got 3"):
-        hybrid.run(study, options)
+    for count in (3, 121):
+        np.save(options.work / "retrieval" / "mpnet" / "med.d.npy", np.zeros((count, 4)))
+        with pytest.raises(ValueError, match=rf"med\.d\.npy must hold 120 embeddings, got {count}"):
+            hybrid.run(study, options)
 
 
 def test_each_encoder_and_collection_has_a_record_and_a_place_in_the_cache(encoder, tmp_path, monkeypatch):

@@ -142,6 +142,7 @@ def test_an_encoder_is_damaged_by_pairs_of_a_label(encoder):
     pairs = [pair for _ in range(8) for pair in next(batches)]
     assert all(one != two and labels[one] == labels[two] for one, two in pairs)
     assert len({text for pair in pairs[:80] for text in pair}) == 160, "each pass has every pair, its last batch too"
+    assert pairs[80:] != pairs[:48], "shuffled anew for each pass"
     before = torch.cat([p.detach().clone().flatten() for p in encoder.parameters()])
     assert strength.damage(encoder, *known, border=101.0) == 5
     assert not torch.equal(before, torch.cat([p.detach().flatten() for p in encoder.parameters()]))

@@ -78,6 +78,7 @@ def test_a_collapsed_and_an_even_space_have_the_ends_of_each_measure():
         measure(same) for measure in (uniformity, mean_cosine, iso_score, effective_rank, top_eigenvalue_share)
     ]
     assert collapsed == pytest.approx([0, 1, 0, 1, 1], abs=1e-9)
+    assert iso_score(same + 1e-9 * draw(6, 4, seed=1)) == 0, "they differ by rounding alone"
     assert [iso_score(even), effective_rank(even), top_eigenvalue_share(even)] == pytest.approx([1, 4, 0.25])
     assert (partition_ratio(even), alignment(even, even), alignment(even, -even)) == pytest.approx((1, 0, 4))
     assert partition_ratio(same) == pytest.approx(math.exp(-2))

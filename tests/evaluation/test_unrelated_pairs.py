@@ -94,8 +94,8 @@ def test_rare_pairs_and_an_interval_of_cosines():
     for asked, marks in ((100, [100, 1_000]), (99, [100])):  # one in 1,000 needs 10,000
         assert list(unrelated_cosines(draw(100, 4), queries=draw(asked, 4, seed=1))) == marks
     rows = draw(60, 6)
-    rows[:12] = rows[0] + 0.01 * draw(12, 6, seed=1)  # one in 27 pairs is nearly the same text
-    assert 0.9 < unrelated_cosines(rows)[100][2] <= 1.0
+    rows[:8] = rows[0] + 0.01 * draw(8, 6, seed=1)  # one in 63 pairs is nearly the same text
+    assert unrelated_cosines(rows)[100][2] == 1.0
 
 
 def test_the_interval_is_a_jackknife():

@@ -18,7 +18,7 @@ import pytest
 from st_extras.search import HybridSearch
 from st_extras.text import tables
 from st_extras.text.corpus import iterate_sentences, read_sentences, stream_sentences
-from st_extras.text.documents import Document, as_documents, read_documents, read_queries, same_metadata
+from st_extras.text.documents import Document, as_documents, as_metadata, read_documents, read_queries, same_metadata
 from tests.helpers import write
 
 ROWS = [
@@ -213,6 +213,7 @@ def test_metadata_holds_scalars_of_python(given, wanted):
     assert [*map(type, document.metadata.values())] == [type(wanted)] * len(document.metadata)
     assert as_documents([document]) == [document] == pickle.loads(pickle.dumps([document]))
     assert hash(document) == hash(Document("a", "", "one"))
+    assert as_metadata({"field": given}, "here") == (document.metadata, []), "nothing that metadata cannot hold"
 
 
 @pytest.mark.parametrize(
