@@ -129,6 +129,10 @@ def test_matching_words_are_marked():
     assert words == ["ray", "Straße", "CAT"]
     assert command._marked(hit, terminal=False).plain == "The X-*ray* of *Straße*, a *CAT*. Cats"
     assert command._marked(hit_of("a", "no match"), terminal=False).plain == "no match"
+    late = command._marked(hit_of("a", "no word " * 30 + "of a cat on a mat", "cat", "mat"), terminal=False)
+    assert late.plain.endswith("of a *cat* on a *mat*")
+    assert late.plain.startswith("…")
+    assert len(late.plain) < 40
 
 
 @pytest.mark.parametrize("content", ["a table", "damaged", "a link"])
