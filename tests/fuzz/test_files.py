@@ -100,8 +100,9 @@ def _csv(text: str) -> Expected:
         return _NO
     if "sentence" not in header:
         return _ANY
-    wrong = any(len(row) != len(header) for row in rows)
-    return _NO if wrong else _stripped([row[header.index("sentence")] for row in rows])
+    place = header.index("sentence")
+    wrong = any(field.strip() for row in rows for field in row[len(header) :])  # what is missing at the end is empty
+    return _NO if wrong else _stripped([row[place] for row in rows if len(row) > place])
 
 
 def _rows(text: str, *columns: str) -> list[list[str]] | None:
