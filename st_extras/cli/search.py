@@ -116,12 +116,12 @@ def search(
 
     from st_extras.modules import load  # below: torch, which takes seconds
     from st_extras.search import HybridSearch
-    from st_extras.search.parquet_file import check_search_file, stored_version
+    from st_extras.search.parquet_file import resolved, stored_version
 
     is_new = False
     if index is not None:
         with argument_called("--index", "path"):
-            is_new = stored_version(check_search_file(index)) is None
+            is_new = stored_version(resolved(index)) is None
     model = load(encoder)
     options.set_prompts(model, query_prompt, document_prompt)
     show_progress_bar = shows_bars(quiet, as_json)

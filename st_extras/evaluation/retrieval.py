@@ -29,7 +29,7 @@ from st_extras.ranking import (
     score_blocks,
 )
 from st_extras.search import HybridSearch
-from st_extras.search.parquet_file import check_search_file, stored_version
+from st_extras.search.parquet_file import resolved, stored_version
 from st_extras.text.corpus import different_texts, is_blank
 from st_extras.text.term_weights import BM25
 
@@ -324,8 +324,9 @@ def _open_index(
             of passages.
     """
     with argument_called("index", "path"):
-        path = check_search_file(index or "")
-    if stored_version(path) is None:
+        path = resolved(index or "")
+        is_new = stored_version(path) is None
+    if is_new:
         passage_words = PASSAGE_WORDS if passages == "default" else passages
         settings = {"language": language, "passages": passage_words, **options}
         search = HybridSearch(model, task.documents, queries=queries, **settings)

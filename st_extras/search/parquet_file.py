@@ -181,18 +181,6 @@ def resolved(path: str | PathLike[str]) -> Path:
     return file
 
 
-def check_search_file(path: str | PathLike[str]) -> Path:
-    """Return the absolute path, links resolved, if a search can be saved there: a new file, or that of a search.
-
-    Raises:
-        ValueError: if it is a folder or another file, or its folder does not exist.
-        OSError: if it cannot be read.
-    """
-    file = resolved(path)
-    stored_version(file)
-    return file
-
-
 def stored_version(path: Path) -> str | None:
     """Return the version of the state that a file holds; None if there is no file or an empty one.
 

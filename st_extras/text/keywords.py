@@ -278,7 +278,7 @@ def _span_within(text: str, item: Any) -> Span:
     """Return ``item`` as a span of ``text``.
 
     Raises:
-        ValueError: if it is no pair of whole numbers, or lies outside the text.
+        ValueError: if it is not two whole numbers, or lies outside the text.
     """
     start, end = checked_span("keywords", item)
     if not 0 <= start < end <= len(text):

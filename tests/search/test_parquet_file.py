@@ -337,8 +337,8 @@ def test_the_file_and_not_a_link_to_it_is_replaced(search, path):
     opened.remove(["d1"])
     opened.save(link)
     assert link.is_symlink()
-    assert parquet_file.check_search_file(link) == path.resolve()
-    assert parquet_file.check_search_file(f"{path}.new") == path.resolve().with_name("index.parquet.new")
+    assert parquet_file.resolved(link) == path.resolve()
+    assert parquet_file.resolved(f"{path}.new") == path.resolve().with_name("index.parquet.new")
     assert "d1" not in HybridSearch.open(path, search.model).ids
 
 
@@ -631,7 +631,7 @@ def test_files_of_others_are_refused_and_stay(search, tmp_path):
             lambda file: HybridSearch.open(file, search.model),
             search.save,
             lambda file: search.save(file, overwrite=True),
-            parquet_file.check_search_file,
+            parquet_file.stored_version,
         ):
             with pytest.raises(ValueError, match=message):
                 use(tmp_path / name)
@@ -639,7 +639,7 @@ def test_files_of_others_are_refused_and_stay(search, tmp_path):
         HybridSearch.open(tmp_path / "none", search.model)
     with pytest.raises(ValueError, match="must be in a folder that exists"):
         search.save(tmp_path / "none" / "index")
-    for use in (search.save, lambda file: HybridSearch.open(file, search.model), parquet_file.check_search_file):
+    for use in (search.save, lambda file: HybridSearch.open(file, search.model), parquet_file.resolved):
         for nothing in ("", " "):
             with pytest.raises(ValueError, match=rf"^path must name a file, got '{nothing}'\."):
                 use(nothing)
